@@ -1,0 +1,13 @@
+# The source list of each folder, lowest layer first.
+include(cmake/base.cmake)
+include(cmake/trace.cmake OPTIONAL)
+include(cmake/quant.cmake OPTIONAL)
+include(cmake/gguf.cmake OPTIONAL)
+include(cmake/text.cmake OPTIONAL)
+include(cmake/backend.cmake OPTIONAL)
+include(cmake/kv.cmake OPTIONAL)
+include(cmake/attention.cmake OPTIONAL)
+include(cmake/model.cmake OPTIONAL)
+include(cmake/engine.cmake OPTIONAL)
+include(cmake/serve.cmake OPTIONAL)
+include(cmake/cli.cmake OPTIONAL)

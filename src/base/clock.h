@@ -1,0 +1,8 @@
+#ifndef LP_BASE_CLOCK_H
+#define LP_BASE_CLOCK_H
+
+#include <stdint.h>
+
+uint64_t lp_clock_ns(void); // monotonic, from an arbitrary start
+
+#endif

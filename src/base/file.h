@@ -1,0 +1,23 @@
+// Files: read-only memory maps, and writing to a temporary name that is renamed at the end.
+#ifndef LP_BASE_FILE_H
+#define LP_BASE_FILE_H
+
+#include <stdint.h>
+
+#include "base/status.h"
+
+struct lp_mapped {
+    const uint8_t *data; // NULL when the file is empty
+    uint64_t n_bytes;
+};
+
+// Maps a regular file read-only and shared. The map stays valid after the file is renamed or
+// deleted. Errors: IO, naming the path. Release with lp_mapped_close.
+lp_status lp_mapped_open(struct lp_mapped *map, const char *path, struct lp_err *err);
+void lp_mapped_close(struct lp_mapped *map);
+
+// Reads a whole file of at most max_bytes (LIMIT past it) into memory from lp_alloc, terminated.
+lp_status lp_file_read(const char *path, uint64_t max_bytes, char **out, size_t *out_len,
+                       struct lp_err *err);
+
+#endif
