@@ -1,0 +1,11 @@
+include(cmake/backend_cpu.cmake OPTIONAL)
+lp_folder(backend
+  SOURCES backend/backend.c
+          backend/ref/ref_device.c backend/ref/ref_norm_rope.c backend/ref/ref_matmul.c
+          backend/ref/ref_attention.c backend/ref/ref_indexer.c backend/ref/ref_router.c
+          backend/ref/ref_experts.c
+          ${LP_CPU_SOURCES}
+  LINK lp_quant lp_base lp_trace)
+if(LP_CPU_SOURCES)
+  target_compile_definitions(lp_backend PRIVATE LP_HAVE_CPU_BACKEND)
+endif()

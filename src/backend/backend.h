@@ -1,0 +1,319 @@
+// The backend interface: one device's memory and the operations a layer is made of.
+//
+// A backend (ref, cpu, cuda) fills one struct lp_backend. Model code allocates every activation, index
+// and cache buffer with `alloc`, moves data with `write` and `read`, and never looks into a buffer
+// itself, so that the same layer functions run on every device.
+//
+// What holds for every operation of every backend (tests/kernels/check_*.c):
+//   B1. Activations are float32, row-major; strides count floats, from one row (token) to the next.
+//   B2. A row's result depends on that row alone: not on how many rows are in the call, where it lies
+//       among them, how many threads run, or how the pages of a cache are placed. Bit for bit.
+//   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the bound
+//       that the operation's test states. Kernels for block-quantised weights may round the activation
+//       row to 8 bits per block of 32 (docs/numerics.md); float weights (F32, F16, BF16) may not.
+//   B4. NaN and infinity go through: a non-finite input gives a non-finite output in that row.
+//   B5. Operations do not fail: sizes and types were checked when the plan was made (supports). No
+//       operation allocates; scratch comes from the device, sized by lp_backend.reserve.
+// One thread at a time calls a device.
+#ifndef LP_BACKEND_BACKEND_H
+#define LP_BACKEND_BACKEND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+#include "quant/quant.h"
+
+// A weight: n_mats matrices [n_out, n_in], rows contiguous blocks of `type` (as in the GGUF file).
+// Matrix m begins at data + m * mat_bytes, its row r at + r * row_bytes.
+struct lp_weight {
+    const void *data; // device memory (host backends: the mapped file)
+    lp_type type;
+    int64_t n_in, n_out, n_mats;
+    size_t row_bytes, mat_bytes;
+    const char *name; // for messages and traces
+};
+
+// One kind of cached state of one sequence and layer: rows of `width` values of `type` (F32, F16 or
+// BF16), in pages of page_tokens rows. Row of position s: base + page_bytes * pages[s / page_tokens]
+// + row_bytes * (s % page_tokens).
+struct lp_cache_view {
+    void *base;
+    lp_type type;
+    int32_t width, page_tokens;
+    size_t row_bytes, page_bytes;
+    const int32_t *pages; // device memory
+};
+
+enum lp_rope_pairing {
+    LP_ROPE_ADJACENT, // pair i = elements 2i, 2i+1      (GPT-J; "interleaved")
+    LP_ROPE_HALF,     // pair i = elements i, i + width/2 (NeoX; "half-split")
+};
+
+// out[t] = row ids[t] of table, as float32
+struct lp_op_embed {
+    const struct lp_weight *table; // n_mats 1
+    const int32_t *ids;            // [n_rows], each in 0..n_out-1
+    float *out;
+    int64_t out_stride, n_rows;
+};
+
+// y = w * x / sqrt(mean(x^2) + eps) over `width` values of each row. w NULL = ones. y may be x.
+struct lp_op_rms_norm {
+    const float *x;
+    int64_t x_stride;
+    const float *w; // [width]
+    float eps;
+    float *y;
+    int64_t y_stride, n_rows;
+    int32_t width;
+};
+
+// y = (x - mean) / sqrt(var + eps) * w + b, biased variance. y may be x.
+struct lp_op_layer_norm {
+    const float *x;
+    int64_t x_stride;
+    const float *w, *b; // [width]
+    float eps;
+    float *y;
+    int64_t y_stride, n_rows;
+    int32_t width;
+};
+
+// Rotates, in place, the first `width` values at x + t * token_stride + h * head_stride: pair i by the
+// angle float(pos[t]) * inv_freq[i] (product in float32, then reduced exactly: spec of the
+// reference implementations), cos and sin times `magnitude`.
+struct lp_op_rope {
+    float *x;
+    int64_t token_stride, head_stride, n_tokens;
+    int32_t n_heads, width;
+    enum lp_rope_pairing pairing;
+    const int32_t *positions; // [n_tokens]
+    const float *inv_freq;    // [width / 2]
+    float magnitude;
+};
+
+// y[t] = W x[t] (+ bias) (+ y[t] if accumulate), t < n_rows. x and y do not overlap.
+struct lp_op_matmul {
+    const struct lp_weight *w; // matrix 0
+    const float *x;            // [n_rows, n_in]
+    int64_t x_stride;
+    const float *bias; // [n_out] or NULL
+    float *y;          // [n_rows, n_out]
+    int64_t y_stride, n_rows;
+    bool accumulate;
+};
+
+// One matrix per head. Plain: y[t][h] = W[h] x[t][h] (n_in -> n_out).
+// Transposed: y[t][h] = W[h]^T x[t][h] (n_out -> n_in), y[j] = sum_d W[h][d][j] x[d].
+struct lp_op_head_matmul {
+    const struct lp_weight *w; // n_mats = heads
+    bool transposed;
+    const float *x;
+    int64_t x_row_stride, x_head_stride; // head stride 0: all heads share the input
+    float *y;
+    int64_t y_row_stride, y_head_stride, n_rows;
+};
+
+// y += x
+struct lp_op_add {
+    float *y;
+    const float *x;
+    int64_t y_stride, x_stride, n_rows;
+    int32_t width;
+};
+
+// y = silu(gate) * up, silu(a) = a / (1 + exp(-a)). y may be gate.
+struct lp_op_silu_mul {
+    const float *gate, *up;
+    float *y;
+    int64_t stride, n_rows; // of all three
+    int32_t width;
+};
+
+// Cache rows first_pos .. first_pos + n_rows - 1 = x, rounded to the cache's type (nearest even).
+struct lp_op_cache_write {
+    const struct lp_cache_view *cache;
+    const float *x; // [n_rows, width]
+    int64_t x_stride, first_pos, n_rows;
+};
+
+// The keys that each query of a call may see.
+// Query i stands at position first_pos + i. Without selection it sees 0 .. first_pos + i. With
+// selection it sees ids[i * k .. i * k + counts[i] - 1], ascending.
+struct lp_visible {
+    int64_t first_pos, n_queries;
+    const int32_t *ids;    // [n_queries, k] or NULL
+    const int32_t *counts; // [n_queries]
+    int32_t k;
+};
+
+// Grouped-query attention: head h uses key/value head h / (n_heads / n_kv_heads);
+// out[i][h] = sum_s softmax_s(scale * q[i][h] . k[s][h']) v[s][h'], softmax in float32 or better.
+struct lp_op_gqa {
+    const float *q; // [n_queries, n_heads, head_dim]
+    int64_t q_stride;
+    const struct lp_cache_view *k, *v; // width = n_kv_heads * head_dim, n_kv_heads * v_dim
+    struct lp_visible visible;         // without selection
+    int32_t n_heads, n_kv_heads, head_dim, v_dim;
+    float scale;
+    float *out; // [n_queries, n_heads, v_dim]
+    int64_t out_stride;
+};
+
+// Absorbed MLA (MQA over latents): cache rows are [latent, rope].
+// out[i][h] = sum_s softmax_s(scale * (q_latent[i][h] . c[s] + q_rope[i][h] . k_pe[s])) c[s]
+// With a selection that lists every visible key the result is bit-equal to that without one.
+struct lp_op_mla_absorbed {
+    const float *q_latent; // [n_queries, n_heads, latent]
+    int64_t q_latent_stride;
+    const float *q_rope; // [n_queries, n_heads] rows of `rope` values
+    int64_t q_rope_stride, q_rope_head_stride;
+    const struct lp_cache_view *cache; // width = latent + rope
+    struct lp_visible visible;
+    int32_t n_heads, latent, rope;
+    float scale;
+    float *out; // [n_queries, n_heads, latent]
+    int64_t out_stride;
+};
+
+// Expanded MLA (MHA): keys and values of each head are made from the latents,
+// k[s][h] = [W_UK[h] c[s], k_pe[s]], v[s][h] = W_UV[h] c[s];
+// out[i][h] = sum_s softmax_s(scale * q[i][h] . k[s][h]) v[s][h].
+struct lp_op_mla_expanded {
+    const float *q; // [n_queries, n_heads, nope + rope], nope first
+    int64_t q_stride;
+    const struct lp_cache_view *cache; // width = latent + rope
+    const struct lp_weight *k_up;      // [heads][nope][latent], or [heads][latent][nope] if k_transposed
+    bool k_transposed;
+    const struct lp_weight *v_up; // [heads][v][latent]
+    struct lp_visible visible;
+    int32_t n_heads, nope, rope, latent, v_dim;
+    float scale;
+    float *out; // [n_queries, n_heads, v_dim]
+    int64_t out_stride;
+};
+
+// The lightning indexer: score(i, s) = scale * sum_h w[i][h] * max(0, q[i][h] . k[s]) for the visible
+// s <= first_pos + i; keeps the min(top_k, visible) best, higher score first, then lower position;
+// writes their positions ascending, and -1 behind them. A NaN score ranks above all others, so that it
+// reaches the logits and is reported.
+struct lp_op_index_select {
+    const float *q; // [n_queries, n_heads, width]
+    int64_t q_stride;
+    const float *w; // [n_queries, n_heads]
+    int64_t w_stride;
+    const struct lp_cache_view *keys; // width
+    int64_t first_pos, n_queries;
+    int32_t n_heads, width, top_k;
+    float scale;
+    int32_t *ids;    // [n_queries, ids_stride], ids_stride >= min(top_k, first_pos + n_queries)
+    int64_t ids_stride;
+    int32_t *counts; // [n_queries]
+};
+
+enum lp_gating { LP_GATING_SOFTMAX = 1, LP_GATING_SIGMOID = 2, LP_GATING_SOFTMAX_SELECTED = 3 };
+enum lp_group_score { LP_GROUP_MAX, LP_GROUP_TOP2_SUM };
+
+// Expert choice per row from router logits z. s = softmax(z) or sigmoid(z) (SOFTMAX_SELECTED: s = z);
+// c = s + bias. With n_groups > 1 the experts form n_groups equal runs; only the n_groups_used best
+// groups stay (score: largest c, or sum of the two largest c; ties: lower group). The n_used experts
+// with the largest c (ties: lower index; NaN first) are chosen; their weights are s (SOFTMAX_SELECTED:
+// softmax over the chosen z), divided by (sum + 1e-20) if normalise, times scale. ids ascending by
+// rank (best first).
+struct lp_op_router {
+    const float *logits; // [n_rows, n_experts]
+    int64_t logits_stride, n_rows;
+    const float *bias; // [n_experts] or NULL
+    int32_t n_experts, n_used, n_groups, n_groups_used;
+    enum lp_gating gating;
+    enum lp_group_score group_score;
+    bool normalise;
+    float scale;
+    int32_t *ids;   // [n_rows, n_used]
+    float *weights; // [n_rows, n_used]
+};
+
+// y[t] += sum_j weights[t][j] * down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = ids[t][j]. The sum over
+// j runs in the order of j for every row. gate and up may be two views of one stacked tensor.
+struct lp_op_experts {
+    const struct lp_weight *gate, *up, *down; // n_mats = n_experts; types may differ
+    const float *x;
+    int64_t x_stride, n_rows;
+    const int32_t *ids;
+    const float *weights;
+    int32_t n_used;
+    float *y;
+    int64_t y_stride;
+};
+
+// Scratch that a device must hold before the first operation: the largest values that any call will
+// use. Zero = not used.
+struct lp_reserve {
+    int64_t n_rows;      // rows of a call
+    int64_t n_context;   // visible keys
+    int64_t max_width;   // n_in or n_out of any matrix
+    int64_t n_experts, n_used, expert_width;
+    int32_t n_heads, latent, rope, nope, v_dim; // MLA
+    int32_t index_heads, index_width;
+};
+
+struct lp_device;
+
+struct lp_device_options {
+    int n_threads;         // 0 = all CPUs this process may use
+    const char *cpu_level; // "auto", "plain", "avx2", "avx512", "vnni": the highest ISA to use
+};
+
+struct lp_backend {
+    const char *name; // "ref", "cpu"
+    // n_threads 0 = all CPUs of the process. options: see lp_device_options.
+    lp_status (*open)(struct lp_device **out, const struct lp_device_options *options,
+                      struct lp_err *err);
+    void (*close)(struct lp_device *dev); // NULL is allowed
+    // Allocates scratch for the given sizes (again, larger, on a later call).
+    lp_status (*reserve)(struct lp_device *dev, const struct lp_reserve *need, struct lp_err *err);
+    size_t (*scratch_bytes)(const struct lp_device *dev);
+
+    void *(*alloc)(struct lp_device *dev, size_t n_bytes); // NULL when out of memory; not zeroed
+    void (*free)(struct lp_device *dev, void *block);
+    void (*write)(struct lp_device *dev, void *to, const void *from_host, size_t n_bytes);
+    void (*read)(struct lp_device *dev, void *to_host, const void *from, size_t n_bytes);
+    bool host_memory; // buffers may be read in place, weights used where the file is mapped
+
+    // Whether a weight of this type can be used by matmul, head_matmul, experts, embed.
+    bool (*supports)(const struct lp_device *dev, lp_type type);
+    // The kernel that a matmul with this weight type runs ("avx2_q4_k"), for traces and inspect.
+    const char *(*matmul_kernel)(const struct lp_device *dev, lp_type type);
+    // The same for an attention operation: "gqa", "mla_absorbed", "mla_expanded", "index_select".
+    const char *(*kernel)(const struct lp_device *dev, const char *op);
+
+    void (*embed)(struct lp_device *, const struct lp_op_embed *);
+    void (*rms_norm)(struct lp_device *, const struct lp_op_rms_norm *);
+    void (*layer_norm)(struct lp_device *, const struct lp_op_layer_norm *);
+    void (*rope)(struct lp_device *, const struct lp_op_rope *);
+    void (*matmul)(struct lp_device *, const struct lp_op_matmul *);
+    void (*head_matmul)(struct lp_device *, const struct lp_op_head_matmul *);
+    void (*add)(struct lp_device *, const struct lp_op_add *);
+    void (*silu_mul)(struct lp_device *, const struct lp_op_silu_mul *);
+    void (*cache_write)(struct lp_device *, const struct lp_op_cache_write *);
+    void (*gqa)(struct lp_device *, const struct lp_op_gqa *);
+    void (*mla_absorbed)(struct lp_device *, const struct lp_op_mla_absorbed *);
+    void (*mla_expanded)(struct lp_device *, const struct lp_op_mla_expanded *);
+    void (*index_select)(struct lp_device *, const struct lp_op_index_select *);
+    void (*router)(struct lp_device *, const struct lp_op_router *);
+    void (*experts)(struct lp_device *, const struct lp_op_experts *);
+};
+
+struct lp_device { // every backend's device begins with this
+    const struct lp_backend *backend;
+};
+
+extern const struct lp_backend lp_backend_ref;
+extern const struct lp_backend lp_backend_cpu;
+
+// "ref", "cpu"; NULL for an unknown name.
+const struct lp_backend *lp_backend_find(const char *name);
+
+#endif
