@@ -1,0 +1,118 @@
+// Attention of one layer: from the normed input of the layer to the rows that attn_output takes.
+// All forms compute the same function (docs/attention.md); route.c decides which one runs.
+//
+// A step's tokens lie in rows; each sequence owns a run of rows at consecutive positions. Projections
+// run over all rows at once, the attention itself sequence by sequence.
+#ifndef LP_ATTENTION_ATTENTION_H
+#define LP_ATTENTION_ATTENTION_H
+
+#include "attention/route.h"
+#include "kv/pages.h"
+#include "trace/trace.h"
+
+// One sequence's part of a step.
+struct lp_span {
+    uint64_t sequence;                 // its number, for the trace
+    const struct lp_page_table *pages; // grown to n_past + n_rows
+    int64_t n_past;                    // positions in the cache before this step
+    int64_t first_row, n_rows;         // its rows of the step
+};
+
+struct lp_rope_spec {
+    int32_t width;          // rotated values
+    enum lp_rope_pairing pairing;
+    const float *inv_freq;  // device, [width / 2]
+    float magnitude;        // of cos and sin
+};
+
+struct lp_attn_step { // what is the same for all layers of a step
+    struct lp_device *dev;
+    struct lp_kv *kv;
+    struct lp_trace *trace; // or NULL
+    uint64_t step;
+    const struct lp_span *spans;
+    int32_t n_spans;
+    int64_t n_rows;
+    const int32_t *positions; // device, [n_rows]
+    enum lp_route_force force;
+    bool deterministic;
+};
+
+// Grouped-query attention.
+struct lp_gqa_layer {
+    struct lp_weight q, k, v;
+    const float *q_bias, *k_bias, *v_bias; // device, or NULL
+    const float *q_norm, *k_norm;          // device, [head_dim], or NULL
+    int32_t n_heads, n_kv_heads, head_dim, v_dim;
+    float eps, scale;
+    struct lp_rope_spec rope;
+};
+
+struct lp_gqa_buffers { // device, one row per token of the step
+    float *q;           // [n_heads * head_dim]
+    float *k, *v;       // [n_kv_heads * ...]
+    float *out;         // [n_heads * v_dim]
+};
+
+void lp_gqa_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_gqa_layer *w,
+                   const struct lp_gqa_buffers *buf, const float *x, int64_t x_stride);
+
+// Multi-head latent attention.
+enum lp_indexer_role { LP_INDEXER_NONE, LP_INDEXER_FULL, LP_INDEXER_SHARED };
+
+struct lp_mla_layer {
+    bool has_q_rank;
+    struct lp_weight q;          // no q rank: [heads * (nope + rope), n_embd]
+    struct lp_weight q_a, q_b;   // q rank
+    const float *q_a_norm;       // device, [q_rank]
+    struct lp_weight kv_a;       // [latent + rope, n_embd]
+    const float *kv_a_norm;      // device, [latent]
+    struct lp_weight k_up, v_up; // one matrix per head
+    bool k_transposed;           // k_up is [latent, nope] per head (attn_k_b), else [nope, latent]
+    int32_t n_heads, nope, rope_dim, latent, v_dim, q_rank;
+    float eps, scale;
+    struct lp_rope_spec rope;
+
+    enum lp_indexer_role indexer;
+    struct lp_weight index_q, index_k, index_proj;
+    const float *index_norm_w, *index_norm_b; // device
+    int32_t index_heads, index_width, top_k;
+    float index_eps, index_scale;
+    struct lp_rope_spec index_rope;
+};
+
+struct lp_mla_buffers { // device, one row per token of the step
+    float *q_low;       // [q_rank], the normed query latent
+    float *q;           // [n_heads * (nope + rope)]
+    float *kv;          // [latent + rope]
+    float *q_latent;    // [n_heads * latent]
+    float *z;           // [n_heads * latent]
+    float *out;         // [n_heads * v_dim]
+    float *index_q;     // [index_heads * index_width]
+    float *index_k;     // [index_width]
+    float *index_w;     // [index_heads]
+    int32_t *selected;  // [ids_stride]: the last full layer's selection, kept for shared layers
+    int32_t *n_selected;
+    int64_t ids_stride; // min(top_k, context)
+};
+
+// The result lies in buf->out. `selected` is written by full layers and read by shared ones.
+void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
+                   const struct lp_mla_buffers *buf, const float *x, int64_t x_stride);
+
+// sparse.c: the indexer of a full layer: keys into the cache, and the selection of each query where a
+// span sees more than top_k keys.
+void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
+                     const struct lp_mla_buffers *buf, const float *x, int64_t x_stride);
+// The keys that a span's queries see under this route.
+struct lp_visible lp_sparse_visible(const struct lp_mla_buffers *buf, const struct lp_span *span,
+                                    bool select);
+const char *lp_indexer_role_name(enum lp_indexer_role role);
+
+// The two forms, for one span, from buf->q and the cache to buf->out.
+void lp_mla_expanded(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
+                     const struct lp_mla_buffers *buf, const struct lp_span *span, bool select);
+void lp_mla_absorbed(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
+                     const struct lp_mla_buffers *buf, const struct lp_span *span, bool select);
+
+#endif

@@ -1,0 +1,160 @@
+#include "kv/pages.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/checked.h"
+
+struct lp_kv {
+    struct lp_device *dev;
+    struct lp_kv_layer *layers;
+    int32_t n_layers;
+    lp_type type;
+    size_t value_bytes;
+    void **base; // [n_layers * LP_KV_N_KINDS], NULL where the layer has no such state
+    int32_t *free_pages;
+    int64_t n_free, n_pages;
+    size_t token_bytes;
+};
+
+bool lp_kv_type_supported(lp_type type) {
+    return type == LP_TYPE_F32 || type == LP_TYPE_F16 || type == LP_TYPE_BF16;
+}
+
+static lp_status alloc_states(struct lp_kv *kv, struct lp_err *err) {
+    for (int32_t l = 0; l < kv->n_layers; l++)
+        for (int kind = 0; kind < LP_KV_N_KINDS; kind++) {
+            size_t row_bytes = (size_t)kv->layers[l].width[kind] * kv->value_bytes, bytes;
+            if (row_bytes == 0) continue;
+            kv->token_bytes += row_bytes;
+            if (!lp_mul_size(row_bytes, (size_t)kv->n_pages * LP_KV_PAGE_TOKENS, &bytes))
+                return lp_err_set(err, LP_STATUS_LIMIT, "the KV cache of %lld tokens is too large",
+                                  (long long)kv->n_pages * LP_KV_PAGE_TOKENS);
+            void *block = kv->dev->backend->alloc(kv->dev, bytes);
+            if (!block)
+                return lp_err_set(err, LP_STATUS_MEMORY,
+                                  "out of memory: the KV cache of %lld tokens (layer %d needs %zu bytes); "
+                                  "lower --ctx or choose --kv f16",
+                                  (long long)kv->n_pages * LP_KV_PAGE_TOKENS, l, bytes);
+            kv->base[l * LP_KV_N_KINDS + kind] = block;
+        }
+    return LP_OK;
+}
+
+lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_kv_layer *layers,
+                    int32_t n_layers, lp_type type, int64_t n_tokens, struct lp_err *err) {
+    if (!lp_kv_type_supported(type))
+        return lp_err_set(err, LP_STATUS_INVALID, "KV type %s is not supported; use f32, f16 or bf16",
+                          lp_type_info(type) ? lp_type_info(type)->name : "(unknown)");
+    if (n_tokens < 1 || n_tokens > INT32_MAX - LP_KV_PAGE_TOKENS)
+        return lp_err_set(err, LP_STATUS_INVALID, "the context is %lld tokens, expected 1 to %d",
+                          (long long)n_tokens, INT32_MAX - LP_KV_PAGE_TOKENS);
+    struct lp_kv *kv = lp_alloc(1, sizeof *kv);
+    if (!kv) return lp_err_memory(err, sizeof *kv, "the KV cache");
+    kv->dev = dev;
+    kv->n_layers = n_layers;
+    kv->type = type;
+    kv->value_bytes = type == LP_TYPE_F32 ? 4 : 2;
+    kv->n_pages = (n_tokens + LP_KV_PAGE_TOKENS - 1) / LP_KV_PAGE_TOKENS;
+    kv->layers = lp_alloc((size_t)n_layers, sizeof *kv->layers);
+    kv->base = lp_alloc((size_t)n_layers * LP_KV_N_KINDS, sizeof *kv->base);
+    kv->free_pages = lp_alloc((size_t)kv->n_pages, sizeof *kv->free_pages);
+    lp_status status = LP_OK;
+    if (!kv->layers || !kv->base || !kv->free_pages)
+        status = lp_err_memory(err, (size_t)kv->n_pages * sizeof *kv->free_pages, "the page pool");
+    if (!status) {
+        memcpy(kv->layers, layers, (size_t)n_layers * sizeof *layers);
+        for (int64_t p = 0; p < kv->n_pages; p++) // the lowest number is handed out first
+            kv->free_pages[p] = (int32_t)(kv->n_pages - 1 - p);
+        kv->n_free = kv->n_pages;
+        status = alloc_states(kv, err);
+    }
+    if (status) {
+        lp_kv_free(kv);
+        return status;
+    }
+    *out = kv;
+    return LP_OK;
+}
+
+void lp_kv_free(struct lp_kv *kv) {
+    if (!kv) return;
+    for (int32_t i = 0; kv->base && i < kv->n_layers * LP_KV_N_KINDS; i++)
+        if (kv->base[i]) kv->dev->backend->free(kv->dev, kv->base[i]);
+    lp_free(kv->layers);
+    lp_free(kv->base);
+    lp_free(kv->free_pages);
+    lp_free(kv);
+}
+
+size_t lp_kv_token_bytes(const struct lp_kv *kv) { return kv->token_bytes; }
+size_t lp_kv_bytes(const struct lp_kv *kv) {
+    return kv->token_bytes * (size_t)kv->n_pages * LP_KV_PAGE_TOKENS;
+}
+int64_t lp_kv_capacity_tokens(const struct lp_kv *kv) { return kv->n_pages * LP_KV_PAGE_TOKENS; }
+int64_t lp_kv_free_tokens(const struct lp_kv *kv) { return kv->n_free * LP_KV_PAGE_TOKENS; }
+
+// Room for n page numbers on the host and on the device.
+static lp_status reserve(struct lp_page_table *table, struct lp_kv *kv, int64_t n, struct lp_err *err) {
+    if (n <= table->capacity) return LP_OK;
+    int64_t capacity = table->capacity ? table->capacity : 16;
+    while (capacity < n) capacity *= 2;
+    size_t bytes = (size_t)capacity * sizeof(int32_t);
+    int32_t *pages = lp_realloc(table->pages, (size_t)capacity, sizeof *pages);
+    if (!pages) return lp_err_memory(err, bytes, "a page table");
+    table->pages = pages;
+    int32_t *device_pages = kv->dev->backend->alloc(kv->dev, bytes);
+    if (!device_pages) return lp_err_memory(err, bytes, "a page table on the device");
+    if (table->device_pages) kv->dev->backend->free(kv->dev, table->device_pages);
+    table->device_pages = device_pages;
+    table->capacity = capacity;
+    kv->dev->backend->write(kv->dev, device_pages, pages, (size_t)table->n_pages * sizeof *pages);
+    return LP_OK;
+}
+
+lp_status lp_page_table_grow(struct lp_page_table *table, struct lp_kv *kv, int64_t n_tokens,
+                             struct lp_err *err) {
+    int64_t need = (n_tokens + LP_KV_PAGE_TOKENS - 1) / LP_KV_PAGE_TOKENS;
+    if (need > table->n_pages) {
+        if (need - table->n_pages > kv->n_free)
+            return lp_err_set(err, LP_STATUS_LIMIT,
+                              "the KV cache is full: %lld tokens need %lld pages, %lld are free",
+                              (long long)n_tokens, (long long)(need - table->n_pages), (long long)kv->n_free);
+        lp_status status = reserve(table, kv, need, err);
+        if (status) return status;
+        int64_t first = table->n_pages;
+        while (table->n_pages < need) table->pages[table->n_pages++] = kv->free_pages[--kv->n_free];
+        kv->dev->backend->write(kv->dev, table->device_pages + first, table->pages + first,
+                                (size_t)(need - first) * sizeof *table->pages);
+    }
+    if (n_tokens > table->n_tokens) table->n_tokens = n_tokens;
+    return LP_OK;
+}
+
+void lp_page_table_truncate(struct lp_page_table *table, struct lp_kv *kv, int64_t n_tokens) {
+    int64_t keep = (n_tokens + LP_KV_PAGE_TOKENS - 1) / LP_KV_PAGE_TOKENS;
+    while (table->n_pages > keep) kv->free_pages[kv->n_free++] = table->pages[--table->n_pages];
+    if (n_tokens < table->n_tokens) table->n_tokens = n_tokens;
+}
+
+void lp_page_table_release(struct lp_page_table *table, struct lp_kv *kv) {
+    lp_page_table_truncate(table, kv, 0);
+    lp_free(table->pages);
+    if (table->device_pages) kv->dev->backend->free(kv->dev, table->device_pages);
+    *table = (struct lp_page_table){0};
+}
+
+struct lp_cache_view lp_kv_view(const struct lp_kv *kv, int32_t layer, enum lp_kv_kind kind,
+                                const struct lp_page_table *table) {
+    int32_t width = kv->layers[layer].width[kind];
+    size_t row_bytes = (size_t)width * kv->value_bytes;
+    return (struct lp_cache_view){
+        .base = kv->base[layer * LP_KV_N_KINDS + kind],
+        .type = kv->type,
+        .width = width,
+        .page_tokens = LP_KV_PAGE_TOKENS,
+        .row_bytes = row_bytes,
+        .page_bytes = row_bytes * LP_KV_PAGE_TOKENS,
+        .pages = table->device_pages,
+    };
+}
