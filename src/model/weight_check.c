@@ -1,0 +1,75 @@
+// The check at load: no NaN and no infinity in any float tensor or block scale. 8-bit rounding of
+// activations can hide a NaN weight behind finite but wrong logits, so a file with one is refused here.
+// Only scale fields of quantised blocks are read. A file larger than CHECK_ALL_BYTES is sampled: all of
+// the small tensors, and one row in SAMPLE_ROWS of each matrix; the log says so.
+#include "model/model.h"
+
+#include <stdatomic.h>
+
+#include "base/log.h"
+#include "base/workers.h"
+
+#define CHECK_ALL_BYTES ((uint64_t)16 << 30)
+#define SAMPLE_ROWS 64
+#define PIECE_BYTES ((uint64_t)4 << 20) // work unit of a thread
+
+struct check_job {
+    const struct lp_gguf *gguf;
+    bool sample;
+    _Atomic uint64_t next;     // tensor to look at
+    _Atomic uint64_t bad;      // lowest index of a bad tensor + 1; 0 = none
+    _Atomic uint64_t bad_value; // where in it
+};
+
+static void report_bad(struct check_job *job, uint64_t tensor, uint64_t value) {
+    uint64_t old = atomic_load(&job->bad);
+    while (old == 0 || tensor + 1 < old)
+        if (atomic_compare_exchange_weak(&job->bad, &old, tensor + 1)) {
+            atomic_store(&job->bad_value, value);
+            return;
+        }
+}
+
+static void check_tensor(struct check_job *job, uint64_t index, const struct lp_gguf_tensor *t) {
+    const struct lp_type_info *info = lp_type_info(t->type);
+    uint64_t row_bytes = 0, n_rows = t->ne[1] * t->ne[2] * t->ne[3];
+    if (!info->is_weight || !lp_type_row_bytes(t->type, t->ne[0], &row_bytes)) return;
+    bool sample = job->sample && n_rows > SAMPLE_ROWS && t->n_bytes > PIECE_BYTES;
+    uint64_t step = sample ? SAMPLE_ROWS : 1;
+    uint64_t rows_at_once = sample ? 1 : PIECE_BYTES / row_bytes ? PIECE_BYTES / row_bytes : 1;
+    for (uint64_t r = 0; r < n_rows; r += sample ? step : rows_at_once) {
+        uint64_t n = n_rows - r < rows_at_once ? n_rows - r : rows_at_once;
+        int64_t at = lp_type_find_nonfinite(t->type, t->data + r * row_bytes, (size_t)(n * t->ne[0]));
+        if (at >= 0) {
+            report_bad(job, index, r * t->ne[0] + (uint64_t)at * info->block_values);
+            return;
+        }
+    }
+}
+
+static void check_worker(void *job_, int worker, int n_workers) {
+    (void)worker, (void)n_workers;
+    struct check_job *job = job_;
+    uint64_t n = lp_gguf_n_tensors(job->gguf);
+    for (uint64_t i; (i = atomic_fetch_add(&job->next, 1)) < n;)
+        check_tensor(job, i, lp_gguf_tensor_at(job->gguf, i));
+}
+
+lp_status lp_model_check_weights(const struct lp_model *model, int n_threads, struct lp_err *err) {
+    struct check_job job = {.gguf = model->gguf, .sample = lp_gguf_file_bytes(model->gguf) > CHECK_ALL_BYTES};
+    struct lp_workers *workers;
+    lp_status status = lp_workers_new(&workers, n_threads, err);
+    if (status) return status;
+    lp_workers_run(workers, check_worker, &job);
+    lp_workers_free(workers);
+    if (job.sample)
+        lp_log(LP_LOG_INFO, "weights: looked for NaN and infinity in one row of %d of the large tensors", SAMPLE_ROWS);
+    uint64_t bad = atomic_load(&job.bad);
+    if (bad == 0) return LP_OK;
+    const struct lp_gguf_tensor *t = lp_gguf_tensor_at(model->gguf, bad - 1);
+    uint64_t value = atomic_load(&job.bad_value);
+    return lp_err_set(err, LP_STATUS_FORMAT,
+                      "tensor %.*s holds NaN or infinity (%s near row %llu, column %llu); the file is damaged",
+                      LP_STR_ARGS(t->name), lp_type_info(t->type)->block_values > 1 ? "a block scale" : "a value",
+                      (unsigned long long)(value / t->ne[0]), (unsigned long long)(value % t->ne[0]));
+}
