@@ -1,0 +1,6 @@
+lp_folder(cli
+  SOURCES cli/args.c cli/npy.c cli/cmd_dump.c cli/cmd_tokenize.c cli/cmd_run.c cli/cmd_serve.c
+          cli/cmd_inspect.c cli/cmd_bench.c
+  LINK lp_serve lp_engine lp_model lp_base)
+add_executable(limpid src/cli/main.c)
+target_link_libraries(limpid PRIVATE lp_cli)

@@ -1,0 +1,171 @@
+// limpid dump: runs exactly these tokens and writes what the model computed, as NumPy arrays:
+// logits [n_tokens, n_vocab], hidden [n_layers + 1, n_tokens, n_embd] (embeddings, then the residual
+// stream after each layer), topk int32 [n_layers, n_tokens, k], k = min(top_k, n_tokens) (the keys that
+// each position attended to, ascending, -1 where none). The KV cache is float32 unless --kv says
+// otherwise, so that the arrays show the weights and kernels and not the cache's rounding.
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/file.h"
+#include "cli/args.h"
+#include "cli/npy.h"
+
+struct dump {
+    limpid_model_info info;
+    int64_t n_tokens, k;
+    struct lp_npy logits, hidden, topk;
+    int32_t *row; // [k]
+};
+
+// "1,2,3" (commas or white space; brackets are allowed, as JSON prints them), or @FILE of such text.
+static int parse_tokens(const char *text, int32_t **out, int64_t *n_out) {
+    char *owned = NULL;
+    size_t len = strlen(text), n = 0;
+    limpid_error err;
+    if (text[0] == '@') {
+        if (lp_file_read(text + 1, 1 << 30, &owned, &len, (struct lp_err *)&err)) return lp_fail(&err);
+        text = owned;
+    }
+    int32_t *ids = lp_alloc(len / 2 + 1, sizeof *ids);
+    int status = ids ? LP_EXIT_OK : lp_fail_text("out of memory: the token list");
+    for (const char *p = text; status == LP_EXIT_OK;) {
+        while (*p && (isspace((unsigned char)*p) || *p == ',' || *p == '[' || *p == ']')) p++;
+        if (!*p) break;
+        char *end;
+        errno = 0;
+        long value = strtol(p, &end, 10);
+        if (end == p || errno || value < 0 || value > INT32_MAX)
+            status = lp_fail_text("--tokens: '%.12s' is no token id", p);
+        else ids[n++] = (int32_t)value;
+        p = end;
+    }
+    if (status == LP_EXIT_OK && n == 0) status = lp_fail_text("--tokens: the list is empty");
+    lp_free(owned);
+    if (status) lp_free(ids);
+    *out = ids;
+    *n_out = (int64_t)n;
+    return status;
+}
+
+static void on_logits(void *user, int64_t first, int64_t n, const float *logits) {
+    struct dump *d = user;
+    lp_npy_put(&d->logits, first * d->info.n_vocab, logits, n * d->info.n_vocab);
+}
+
+static void on_hidden(void *user, int32_t layer, int64_t first, int64_t n, const float *hidden) {
+    struct dump *d = user;
+    lp_npy_put(&d->hidden, ((layer + 1) * d->n_tokens + first) * d->info.n_embd, hidden, n * d->info.n_embd);
+}
+
+static void on_selected(void *user, int32_t layer, int64_t first, int64_t n, const int32_t *ids, const int32_t *counts,
+                        int64_t stride) {
+    struct dump *d = user;
+    for (int64_t i = 0; i < n; i++) {
+        int64_t count = ids ? counts[i] : first + i + 1;
+        for (int64_t j = 0; j < d->k; j++)
+            d->row[j] = j >= count ? -1 : ids ? ids[i * stride + j] : (int32_t)j;
+        lp_npy_put(&d->topk, (layer * d->n_tokens + first + i) * d->k, d->row, d->k);
+    }
+}
+
+static int open_outputs(struct dump *d, const char *logits, const char *hidden, const char *topk) {
+    int64_t logits_shape[] = {d->n_tokens, d->info.n_vocab};
+    int64_t hidden_shape[] = {d->info.n_layers + 1, d->n_tokens, d->info.n_embd};
+    int64_t topk_shape[] = {d->info.n_layers, d->n_tokens, d->k};
+    const char *failed = NULL;
+    if (logits && !lp_npy_open(&d->logits, logits, "<f4", logits_shape, 2)) failed = logits;
+    if (!failed && hidden && !lp_npy_open(&d->hidden, hidden, "<f4", hidden_shape, 3)) failed = hidden;
+    if (!failed && topk && !lp_npy_open(&d->topk, topk, "<i4", topk_shape, 3)) failed = topk;
+    if (failed) return lp_fail_text("cannot write %s: %s", failed, strerror(errno));
+    d->row = lp_alloc((size_t)d->k + 1, sizeof *d->row);
+    if (!d->row) return lp_fail_text("out of memory: %lld selected positions", (long long)d->k);
+    for (int64_t j = 0; j < d->k; j++) d->row[j] = -1;
+    for (int64_t i = 0; topk && i < d->info.n_layers * d->n_tokens; i++) // where nothing is selected
+        lp_npy_put(&d->topk, i * d->k, d->row, d->k);
+    return LP_EXIT_OK;
+}
+
+static int greedy(const limpid_model *model, limpid_sequence *sequence, float *logits, int64_t n) {
+    limpid_error err;
+    printf("[");
+    for (int64_t i = 0; i < n; i++) {
+        int32_t id = limpid_argmax(model, logits);
+        printf(i ? ", %d" : "%d", id);
+        if (i + 1 < n && limpid_sequence_append(sequence, &id, 1, NULL, logits, &err)) {
+            printf("\n");
+            return lp_fail(&err);
+        }
+    }
+    printf("]\n");
+    return LP_EXIT_OK;
+}
+
+static int run_tokens(struct dump *d, limpid_model *model, limpid_engine *engine, const int32_t *tokens, int64_t n_greedy) {
+    limpid_error err;
+    limpid_sequence *sequence = NULL;
+    float *last = lp_alloc((size_t)d->info.n_vocab, sizeof *last);
+    if (!last) return lp_fail_text("out of memory: logits");
+    limpid_watch watch = {.user = d, .logits = d->logits.file ? on_logits : NULL,
+                          .hidden = d->hidden.file ? on_hidden : NULL, .selected = d->topk.file ? on_selected : NULL};
+    int status = LP_EXIT_OK;
+    if (limpid_sequence_new(&sequence, engine, &err) ||
+        limpid_sequence_append(sequence, tokens, (size_t)d->n_tokens, &watch, last, &err))
+        status = lp_fail(&err);
+    if (status == LP_EXIT_OK && n_greedy > 0) status = greedy(model, sequence, last, n_greedy);
+    limpid_sequence_free(sequence);
+    lp_free(last);
+    return status;
+}
+
+static int run(int argc, char **argv) {
+    struct lp_common common;
+    const char *tokens_text = NULL, *logits = NULL, *hidden = NULL, *topk = NULL, *path = NULL;
+    int64_t n_greedy = 0;
+    struct lp_option options[LP_N_COMMON + 5] = {
+        {"--tokens", LP_OPT_TEXT, &tokens_text, "LIST", "token ids: 1,2,3 or @FILE"},
+        {"--logits", LP_OPT_TEXT, &logits, "F.npy", "write logits [n_tokens, n_vocab]"},
+        {"--hidden", LP_OPT_TEXT, &hidden, "F.npy", "write hidden states [n_layers + 1, n_tokens, n_embd]"},
+        {"--topk", LP_OPT_TEXT, &topk, "F.npy", "write the indexer's selection [n_layers, n_tokens, k]"},
+        {"--greedy", LP_OPT_INT, &n_greedy, "N", "print N further token ids as a JSON array"},
+    };
+    lp_common_options(&common, options + 5);
+    common.kv = "f32";
+    int status = lp_args_parse(argc, argv, &lp_cmd_dump, options, LP_N_COMMON + 5, &path, 1);
+    if (status) return status < 0 ? LP_EXIT_OK : status;
+    if (!path || !tokens_text) return lp_usage(&lp_cmd_dump, "MODEL and --tokens are needed");
+    struct dump d = {0};
+    int32_t *tokens = NULL;
+    limpid_model *model = NULL;
+    limpid_engine *engine = NULL;
+    status = parse_tokens(tokens_text, &tokens, &d.n_tokens);
+    if (status) return status;
+    status = lp_common_open_model(&common, path, &model);
+    if (!status) {
+        if (!common.context) common.context = d.n_tokens + n_greedy;
+        status = lp_common_open_engine(&common, model, &engine);
+    }
+    if (!status) {
+        d.info = limpid_model_get_info(model);
+        d.k = d.info.top_k < d.n_tokens ? d.info.top_k : d.n_tokens;
+        status = open_outputs(&d, logits, hidden, topk);
+        if (!status) status = run_tokens(&d, model, engine, tokens, n_greedy);
+        bool written = lp_npy_close(&d.logits);
+        written = lp_npy_close(&d.hidden) && written;
+        written = lp_npy_close(&d.topk) && written;
+        if (!status && !written) status = lp_fail_text("an output file could not be written whole: %s", strerror(errno));
+    }
+    limpid_error err;
+    if (limpid_engine_free(engine, &err) && !status) status = lp_fail(&err);
+    limpid_model_close(model);
+    lp_free(d.row);
+    lp_free(tokens);
+    return status;
+}
+
+const struct lp_command lp_cmd_dump = {
+    "dump", "MODEL --tokens LIST [--logits F.npy] [--hidden F.npy] [--topk F.npy] [--greedy N]",
+    "runs exactly these tokens and writes what the model computed", run};

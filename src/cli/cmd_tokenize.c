@@ -1,0 +1,97 @@
+// limpid tokenize: text to a JSON array of ids, or the other way.
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/bytes.h"
+#include "cli/args.h"
+
+#define MAX_INPUT ((size_t)1 << 30)
+
+static bool read_all(FILE *file, struct lp_bytes *out) {
+    char piece[65536];
+    size_t n;
+    out->max_bytes = MAX_INPUT;
+    while ((n = fread(piece, 1, sizeof piece, file)) > 0)
+        if (!lp_bytes_append(out, piece, n)) return false;
+    return !ferror(file) && lp_bytes_append(out, "", 0);
+}
+
+static int encode(const limpid_model *model, const struct lp_bytes *text, bool special, bool bos) {
+    int32_t *ids;
+    size_t n;
+    limpid_error err;
+    unsigned flags = (special ? LIMPID_SPECIAL : 0) | (bos ? LIMPID_BOS : 0);
+    if (limpid_tokenize(model, text->data, text->len, flags, &ids, &n, &err)) return lp_fail(&err);
+    putchar('[');
+    for (size_t i = 0; i < n; i++) printf(i ? ", %d" : "%d", ids[i]);
+    puts("]");
+    limpid_free(ids);
+    return LP_EXIT_OK;
+}
+
+static int decode(const limpid_model *model, const struct lp_bytes *text) {
+    int32_t *ids = lp_alloc(text->len / 2 + 1, sizeof *ids);
+    size_t n = 0, len;
+    limpid_error err;
+    char *out;
+    if (!ids) return lp_fail_text("out of memory: %zu bytes of ids", text->len);
+    for (const char *p = text->data; *p;) {
+        char *end;
+        if (isspace((unsigned char)*p) || *p == ',' || *p == '[' || *p == ']') {
+            p++;
+            continue;
+        }
+        errno = 0;
+        long value = strtol(p, &end, 10);
+        if (end == p || errno || value < 0 || value > INT32_MAX) {
+            lp_free(ids);
+            return lp_fail_text("'%.12s' is no token id", p);
+        }
+        ids[n++] = (int32_t)value;
+        p = end;
+    }
+    limpid_status status = limpid_detokenize(model, ids, n, false, &out, &len, &err);
+    lp_free(ids);
+    if (status) return lp_fail(&err);
+    fwrite(out, 1, len, stdout);
+    putchar('\n');
+    limpid_free(out);
+    return LP_EXIT_OK;
+}
+
+static int run(int argc, char **argv) {
+    bool no_special = false, reverse = false, bos = false;
+    const char *positional[2] = {NULL, NULL}, *log = NULL;
+    const struct lp_option options[] = {
+        {"--no-special", LP_OPT_FLAG, &no_special, NULL, "take texts of control tokens as plain text"},
+        {"--bos", LP_OPT_FLAG, &bos, NULL, "add the tokens that the file says every text begins or ends with"},
+        {"--decode", LP_OPT_FLAG, &reverse, NULL, "ids (a JSON array, or separated by commas or spaces) to text"},
+        {"--log", LP_OPT_TEXT, &log, "LEVEL", "error, warn (default), info, debug"},
+    };
+    int status = lp_args_parse(argc, argv, &lp_cmd_tokenize, options, sizeof options / sizeof options[0], positional, 2);
+    if (status) return status < 0 ? LP_EXIT_OK : status;
+    if (!positional[0]) return lp_usage(&lp_cmd_tokenize, "MODEL is needed");
+    struct lp_common common;
+    struct lp_option unused[LP_N_COMMON];
+    lp_common_options(&common, unused);
+    common.log = log;
+    struct lp_bytes text = {0};
+    bool ok = positional[1] ? lp_bytes_puts(&text, positional[1]) : read_all(stdin, &text);
+    if (!ok) {
+        lp_bytes_release(&text);
+        return lp_fail_text("cannot read the text (at most %zu bytes)", MAX_INPUT);
+    }
+    limpid_model *model = NULL;
+    status = lp_common_open_model(&common, positional[0], &model);
+    if (!status) status = reverse ? decode(model, &text) : encode(model, &text, !no_special, bos);
+    limpid_model_close(model);
+    lp_bytes_release(&text);
+    return status;
+}
+
+const struct lp_command lp_cmd_tokenize = {"tokenize", "MODEL [--no-special] [--decode] [TEXT]",
+                                           "text (or standard input) to a JSON array of token ids", run};

@@ -1,0 +1,36 @@
+// The program: a table of commands.
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/args.h"
+
+static const struct lp_command *const commands[] = {&lp_cmd_run,  &lp_cmd_serve,   &lp_cmd_dump,
+                                                    &lp_cmd_tokenize, &lp_cmd_inspect, &lp_cmd_bench};
+
+static void print_commands(FILE *to) {
+    fprintf(to, "limpid %s: inference for models with multi-head latent attention\n\n", limpid_version());
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        fprintf(to, "  limpid %s %s\n      %s\n", commands[i]->name, commands[i]->synopsis, commands[i]->summary);
+    fputs("\nlimpid COMMAND --help lists a command's options.\n", to);
+}
+
+int main(int argc, char **argv) {
+    signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of the write that meets it
+    if (argc < 2) {
+        print_commands(stderr);
+        return LP_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_commands(stdout);
+        return LP_EXIT_OK;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        printf("limpid %s\n", limpid_version());
+        return LP_EXIT_OK;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(argv[1], commands[i]->name) == 0) return commands[i]->run(argc - 1, argv + 1);
+    fprintf(stderr, "limpid: unknown command '%s'; limpid --help lists them\n", argv[1]);
+    return LP_EXIT_USAGE;
+}
