@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 
 #include "base/log.h"
+#include "base/progress.h"
 #include "base/workers.h"
 
 #define CHECK_ALL_BYTES ((uint64_t)16 << 30)
@@ -19,6 +20,8 @@ struct check_job {
     _Atomic uint64_t next;     // tensor to look at
     _Atomic uint64_t bad;      // lowest index of a bad tensor + 1; 0 = none
     _Atomic uint64_t bad_value; // where in it
+    _Atomic uint64_t done_bytes;
+    struct lp_progress bar; // drawn by worker 0, the calling thread
 };
 
 static void report_bad(struct check_job *job, uint64_t tensor, uint64_t value) {
@@ -48,11 +51,15 @@ static void check_tensor(struct check_job *job, uint64_t index, const struct lp_
 }
 
 static void check_worker(void *job_, int worker, int n_workers) {
-    (void)worker, (void)n_workers;
+    (void)n_workers;
     struct check_job *job = job_;
     uint64_t n = lp_gguf_n_tensors(job->gguf);
-    for (uint64_t i; (i = atomic_fetch_add(&job->next, 1)) < n;)
-        check_tensor(job, i, lp_gguf_tensor_at(job->gguf, i));
+    for (uint64_t i; (i = atomic_fetch_add(&job->next, 1)) < n;) {
+        const struct lp_gguf_tensor *t = lp_gguf_tensor_at(job->gguf, i);
+        check_tensor(job, i, t);
+        uint64_t done = atomic_fetch_add(&job->done_bytes, t->n_bytes) + t->n_bytes;
+        if (worker == 0) lp_progress_update(&job->bar, done);
+    }
 }
 
 lp_status lp_model_check_weights(const struct lp_model *model, int n_threads, struct lp_err *err) {
@@ -60,7 +67,9 @@ lp_status lp_model_check_weights(const struct lp_model *model, int n_threads, st
     struct lp_workers *workers;
     lp_status status = lp_workers_new(&workers, n_threads, err);
     if (status) return status;
+    lp_progress_init(&job.bar, "loading", lp_gguf_file_bytes(model->gguf));
     lp_workers_run(workers, check_worker, &job);
+    lp_progress_finish(&job.bar);
     lp_workers_free(workers);
     if (job.sample)
         lp_log(LP_LOG_INFO, "weights: looked for NaN and infinity in one row of %d of the large tensors", SAMPLE_ROWS);

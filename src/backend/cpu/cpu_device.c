@@ -1,0 +1,147 @@
+// The CPU device: opening (threads, instruction sets, kernel choice), memory, scratch, the table of
+// operations.
+#include "backend/cpu/cpu_device.h"
+
+#include <string.h>
+
+#include "backend/cpu/cpu_matmul.h"
+#include "base/alloc.h"
+
+static void cpu_close(struct lp_device *base) {
+    if (!base) return;
+    struct lp_cpu_device *dev = lp_cpu_device(base);
+    lp_cpu_mat_release(dev);
+    lp_free(dev->attn_scratch);
+    lp_workers_free(dev->workers);
+    lp_free(dev);
+}
+
+static lp_status cpu_open(struct lp_device **out, const struct lp_device_options *options,
+                          struct lp_err *err) {
+    static const struct lp_device_options defaults = {0};
+    if (!options) options = &defaults;
+    struct lp_cpu_device *dev = lp_alloc(1, sizeof *dev);
+    if (!dev) return lp_err_memory(err, sizeof *dev, "the CPU device");
+    dev->base.backend = &lp_backend_cpu;
+    lp_status status = lp_cpu_features_choose(lp_cpu_features_detect(), options->cpu_level,
+                                              &dev->features, &dev->level, err);
+    if (status == LP_OK) status = lp_workers_new(&dev->workers, options->n_threads, err);
+    if (status != LP_OK) {
+        cpu_close(&dev->base);
+        return status;
+    }
+    dev->n_workers = lp_workers_count(dev->workers);
+    lp_cpu_mat_choose(dev);
+    *out = &dev->base;
+    return LP_OK;
+}
+
+// ---- scratch
+
+#define RESERVE_FIELDS(X)                                                                          \
+    X(n_rows) X(n_context) X(max_width) X(n_experts) X(n_used) X(expert_width) X(n_heads) X(latent)  \
+    X(rope) X(nope) X(v_dim) X(index_heads) X(index_width)
+
+static struct lp_reserve merged(struct lp_reserve a, const struct lp_reserve *b) {
+#define LARGER(field)                                                                              \
+    if (b->field > a.field) a.field = b->field;
+    RESERVE_FIELDS(LARGER)
+#undef LARGER
+    return a;
+}
+
+static lp_status cpu_reserve(struct lp_device *base, const struct lp_reserve *need,
+                             struct lp_err *err) {
+    struct lp_cpu_device *dev = lp_cpu_device(base);
+    struct lp_reserve all = merged(dev->reserved, need);
+    size_t attn_bytes = lp_cpu_attn_scratch_bytes(&all, dev->n_workers);
+    unsigned char *attn = dev->attn_scratch;
+    if (attn_bytes > dev->attn_scratch_bytes) {
+        attn = lp_alloc_aligned(attn_bytes, 1);
+        if (!attn) return lp_err_memory(err, attn_bytes, "attention scratch");
+    }
+    lp_status status = lp_cpu_mat_reserve(dev, &all, err);
+    if (status != LP_OK) {
+        if (attn != dev->attn_scratch) lp_free(attn);
+        return status;
+    }
+    if (attn != dev->attn_scratch) {
+        lp_free(dev->attn_scratch);
+        dev->attn_scratch = attn;
+        dev->attn_scratch_bytes = attn_bytes;
+    }
+    dev->reserved = all;
+    return LP_OK;
+}
+
+static size_t cpu_scratch_bytes(const struct lp_device *base) {
+    const struct lp_cpu_device *dev = (const struct lp_cpu_device *)base;
+    return dev->attn_scratch_bytes + (dev->mat_scratch ? dev->mat_scratch->bytes : 0);
+}
+
+// ---- memory
+
+static void *cpu_alloc(struct lp_device *dev, size_t n_bytes) {
+    (void)dev;
+    return lp_alloc_aligned(n_bytes, 1);
+}
+static void cpu_free(struct lp_device *dev, void *block) {
+    (void)dev;
+    lp_free(block);
+}
+static void copy(void *to, const void *from, size_t n_bytes) {
+    if (n_bytes) memcpy(to, from, n_bytes);
+}
+static void cpu_write(struct lp_device *dev, void *to, const void *from_host, size_t n_bytes) {
+    (void)dev;
+    copy(to, from_host, n_bytes);
+}
+static void cpu_read(struct lp_device *dev, void *to_host, const void *from, size_t n_bytes) {
+    (void)dev;
+    copy(to_host, from, n_bytes);
+}
+
+// ---- what runs
+
+static bool cpu_supports(const struct lp_device *base, lp_type type) {
+    const struct lp_cpu_device *dev = (const struct lp_cpu_device *)base;
+    return (unsigned)type < LP_TYPE_COUNT && dev->mat_kernels[type];
+}
+static const char *cpu_matmul_kernel(const struct lp_device *base, lp_type type) {
+    const struct lp_cpu_device *dev = (const struct lp_cpu_device *)base;
+    return cpu_supports(base, type) ? dev->mat_kernels[type]->name : NULL;
+}
+static const char *cpu_kernel(const struct lp_device *base, const char *op) {
+    return lp_cpu_attn_kernel((const struct lp_cpu_device *)base, op);
+}
+
+const struct lp_backend lp_backend_cpu = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .reserve = cpu_reserve,
+    .scratch_bytes = cpu_scratch_bytes,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .write = cpu_write,
+    .read = cpu_read,
+    .host_memory = true,
+    .supports = cpu_supports,
+    .matmul_kernel = cpu_matmul_kernel,
+    .kernel = cpu_kernel,
+    .embed = lp_cpu_embed,
+    .rms_norm = lp_cpu_rms_norm,
+    .layer_norm = lp_cpu_layer_norm,
+    .rope = lp_cpu_rope,
+    .matmul = lp_cpu_matmul,
+    .head_matmul = lp_cpu_head_matmul,
+    .add = lp_cpu_add,
+    .silu_mul = lp_cpu_silu_mul,
+    .cache_write = lp_cpu_cache_write,
+    .gqa = lp_cpu_gqa,
+    .mla_absorbed = lp_cpu_mla_absorbed,
+    .mla_expanded = lp_cpu_mla_expanded,
+    .index_select = lp_cpu_index_select,
+    .router = lp_cpu_router,
+    .experts = lp_cpu_experts,
+};

@@ -1,0 +1,211 @@
+// Routed experts. A slice of rows becomes pairs (row, j), grouped by expert with a counting sort, so
+// that an expert's weights are read once for all its rows. One job, two phases with a barrier between:
+//
+//   1. items (active expert, blocks of gate/up rows):  hidden[pair] = silu(gate x) * (up x)
+//      then the hidden rows are quantised where `down` wants 8 bits
+//   2. items of down rows: every active expert's product for the block into pairs[place], then
+//      y[row] += sum over j of weight * pairs[place of (row, j)], j ascending
+//
+// A block of y belongs to one worker and its sum runs in the order of j, so neither the grouping nor
+// the slices show in the result.
+#include <assert.h>
+#include <math.h>
+#include <stdatomic.h>
+
+#include "backend/cpu/cpu_matmul.h"
+
+struct experts_job {
+    struct lp_cpu_device *dev;
+    const struct lp_op_experts *op;
+    int64_t first_x, n_x, n_pairs, n_active, width;
+    bool quantize_x; // shared by the workers
+    bool q8_x, q8_hidden;
+    int64_t up_blocks, n_up_items, down_blocks, n_down_items; // items of one expert; of the slice
+    _Atomic int64_t next_up, next_down;
+};
+
+// ---- grouping
+
+static void group_pairs(struct experts_job *job) {
+    const struct lp_op_experts *op = job->op;
+    struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
+    const int32_t *ids = op->ids + job->first_x * op->n_used;
+    const int64_t n_experts = op->gate->n_mats;
+    for (int64_t e = 0; e <= n_experts; e++) s->begins[e] = 0;
+    for (int64_t p = 0; p < job->n_pairs; p++) {
+        assert(ids[p] >= 0 && ids[p] < n_experts);
+        s->begins[ids[p] + 1]++;
+    }
+    job->n_active = 0;
+    for (int64_t e = 0; e < n_experts; e++) {
+        if (s->begins[e + 1] > 0) s->active[job->n_active++] = (int32_t)e;
+        s->begins[e + 1] += s->begins[e];
+    }
+    // Filling moves begins[e] to the end of e, which is the begin of e + 1; the loop after undoes it.
+    for (int64_t p = 0; p < job->n_pairs; p++) {
+        int32_t place = s->begins[ids[p]]++;
+        s->order[place] = (int32_t)p;
+        s->rows[place] = (int32_t)(p / op->n_used);
+        s->places[p] = place;
+    }
+    for (int64_t e = n_experts; e > 0; e--) s->begins[e] = s->begins[e - 1];
+    s->begins[0] = 0;
+}
+
+// ---- phase 1
+
+static struct lp_cpu_rows input_rows(const struct experts_job *job, const struct lp_cpu_mat *mat,
+                                     const int32_t *index) {
+    const struct lp_op_experts *op = job->op;
+    if (mat->kernel->act == LP_CPU_ACT_Q8)
+        return (struct lp_cpu_rows){(const unsigned char *)job->dev->mat_scratch->act,
+                                    (size_t)lp_cpu_quads(mat->n_in) * sizeof(struct lp_act_quad), index};
+    return (struct lp_cpu_rows){(const unsigned char *)(op->x + job->first_x * op->x_stride),
+                                (size_t)op->x_stride * sizeof(float), index};
+}
+
+static float silu(float a) { return a / (1.0f + expf(-a)); }
+
+static void up_block(const struct experts_job *job, const struct lp_cpu_mat *gate,
+                     const struct lp_cpu_mat *up, int64_t row, int32_t begin, int32_t end,
+                     const struct lp_cpu_mat_worker *w) {
+    const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
+    int n_rows = gate->n_out - row < LP_MAT_ROWS ? (int)(gate->n_out - row) : LP_MAT_ROWS;
+    for (int32_t p = begin; p < end; p += LP_MAT_MAX_X) {
+        int64_t n = end - p < LP_MAT_MAX_X ? end - p : LP_MAT_MAX_X;
+        lp_cpu_mat_block(gate, row, n_rows, input_rows(job, gate, s->rows + p), n, w->panel, w->tile);
+        lp_cpu_mat_block(up, row, n_rows, input_rows(job, up, s->rows + p), n, w->panel, w->tile2);
+        for (int64_t i = 0; i < n; i++) {
+            float *hidden = s->hidden + s->order[p + i] * job->width + row;
+            for (int r = 0; r < n_rows; r++)
+                hidden[r] = silu(w->tile[i * LP_MAT_ROWS + r]) * w->tile2[i * LP_MAT_ROWS + r];
+        }
+    }
+}
+
+static void up_item(const struct experts_job *job, int64_t item, const struct lp_cpu_mat_worker *w) {
+    const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
+    int32_t expert = s->active[item / job->n_up_items];
+    struct lp_cpu_mat gate = lp_cpu_mat_of(job->dev, job->op->gate, expert);
+    struct lp_cpu_mat up = lp_cpu_mat_of(job->dev, job->op->up, expert);
+    int64_t row = item % job->n_up_items * job->up_blocks * LP_MAT_ROWS;
+    for (int64_t b = 0; b < job->up_blocks && row < gate.n_out; b++, row += LP_MAT_ROWS)
+        up_block(job, &gate, &up, row, s->begins[expert], s->begins[expert + 1], w);
+}
+
+// ---- phase 2
+
+static struct lp_cpu_rows hidden_rows(const struct experts_job *job, const int32_t *index) {
+    const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
+    if (job->q8_hidden)
+        return (struct lp_cpu_rows){(const unsigned char *)s->hidden_act,
+                                    (size_t)lp_cpu_quads(job->width) * sizeof(struct lp_act_quad), index};
+    return (struct lp_cpu_rows){(const unsigned char *)s->hidden, (size_t)job->width * sizeof(float),
+                                index};
+}
+
+static void add_weighted(const struct experts_job *job, const float *pairs, int64_t row, int n_rows) {
+    const struct lp_op_experts *op = job->op;
+    const int32_t *places = job->dev->mat_scratch->places;
+    for (int64_t t = 0; t < job->n_x; t++) {
+        float sum[LP_MAT_ROWS] = {0};
+        for (int32_t j = 0; j < op->n_used; j++) {
+            float weight = op->weights[(job->first_x + t) * op->n_used + j];
+            const float *from = pairs + (int64_t)places[t * op->n_used + j] * LP_MAT_ROWS;
+            for (int r = 0; r < n_rows; r++) sum[r] += weight * from[r];
+        }
+        float *y = op->y + (job->first_x + t) * op->y_stride + row;
+        for (int r = 0; r < n_rows; r++) y[r] += sum[r];
+    }
+}
+
+static void down_item(const struct experts_job *job, int64_t item, const struct lp_cpu_mat_worker *w) {
+    const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
+    const int64_t n_out = job->op->down->n_out;
+    int64_t row = item * job->down_blocks * LP_MAT_ROWS;
+    for (int64_t b = 0; b < job->down_blocks && row < n_out; b++, row += LP_MAT_ROWS) {
+        int n_rows = n_out - row < LP_MAT_ROWS ? (int)(n_out - row) : LP_MAT_ROWS;
+        for (int64_t a = 0; a < job->n_active; a++) {
+            int32_t e = s->active[a], begin = s->begins[e];
+            struct lp_cpu_mat down = lp_cpu_mat_of(job->dev, job->op->down, e);
+            lp_cpu_mat_block(&down, row, n_rows, hidden_rows(job, s->order + begin),
+                             s->begins[e + 1] - begin, w->panel, w->pairs + (int64_t)begin * LP_MAT_ROWS);
+        }
+        add_weighted(job, w->pairs, row, n_rows);
+    }
+}
+
+// ---- the job
+
+static void meet(const struct experts_job *job, int n_workers) {
+    if (n_workers > 1) lp_workers_barrier(job->dev->workers);
+}
+
+static void experts_worker(void *job_, int worker, int n_workers) {
+    struct experts_job *job = job_;
+    const struct lp_op_experts *op = job->op;
+    struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
+    const struct lp_cpu_mat_worker *w = &s->workers[worker];
+    size_t begin, end;
+    if (job->quantize_x) {
+        lp_worker_range((size_t)job->n_x, 1, worker, n_workers, &begin, &end);
+        lp_cpu_quantize_rows(op->x + job->first_x * op->x_stride, op->x_stride, op->gate->n_in,
+                             (int64_t)begin, (int64_t)end, s->act);
+        meet(job, n_workers);
+    }
+    int64_t item;
+    while ((item = atomic_fetch_add(&job->next_up, 1)) < job->n_active * job->n_up_items)
+        up_item(job, item, w);
+    meet(job, n_workers);
+    if (job->q8_hidden) {
+        lp_worker_range((size_t)job->n_pairs, 1, worker, n_workers, &begin, &end);
+        lp_cpu_quantize_rows(s->hidden, job->width, job->width, (int64_t)begin, (int64_t)end,
+                             s->hidden_act);
+        meet(job, n_workers);
+    }
+    while ((item = atomic_fetch_add(&job->next_down, 1)) < job->n_down_items) down_item(job, item, w);
+}
+
+static void plan_items(struct experts_job *job) {
+    const struct lp_op_experts *op = job->op;
+    struct lp_cpu_mat gate = lp_cpu_mat_of(job->dev, op->gate, 0);
+    struct lp_cpu_mat down = lp_cpu_mat_of(job->dev, op->down, 0);
+    job->up_blocks = lp_cpu_mat_item_blocks(&gate, job->n_active, job->dev->n_workers);
+    job->down_blocks = lp_cpu_mat_item_blocks(&down, 1, job->dev->n_workers);
+    int64_t up_rows = job->up_blocks * LP_MAT_ROWS, down_rows = job->down_blocks * LP_MAT_ROWS;
+    job->n_up_items = (gate.n_out + up_rows - 1) / up_rows;
+    job->n_down_items = (down.n_out + down_rows - 1) / down_rows;
+}
+
+static void experts_slice(struct lp_cpu_device *dev, const struct lp_op_experts *op, int64_t first_x,
+                          int64_t n_x) {
+    const int64_t n_in = op->gate->n_in;
+    struct experts_job job = {.dev = dev,
+                              .op = op,
+                              .first_x = first_x,
+                              .n_x = n_x,
+                              .n_pairs = n_x * op->n_used,
+                              .width = op->gate->n_out};
+    job.q8_x = dev->mat_kernels[op->gate->type]->act == LP_CPU_ACT_Q8 ||
+               dev->mat_kernels[op->up->type]->act == LP_CPU_ACT_Q8;
+    job.q8_hidden = dev->mat_kernels[op->down->type]->act == LP_CPU_ACT_Q8;
+    job.quantize_x = job.q8_x && n_x > 1 && n_x * n_in > LP_MAT_QUANTIZE_ALONE;
+    if (job.q8_x && !job.quantize_x)
+        lp_cpu_quantize_rows(op->x + first_x * op->x_stride, op->x_stride, n_in, 0, n_x,
+                             dev->mat_scratch->act);
+    group_pairs(&job);
+    plan_items(&job);
+    lp_cpu_run(dev, 3 * job.n_pairs * n_in * job.width, experts_worker, &job);
+}
+
+void lp_cpu_experts(struct lp_device *base, const struct lp_op_experts *op) {
+    struct lp_cpu_device *dev = lp_cpu_device(base);
+    const struct lp_cpu_mat_scratch *s = dev->mat_scratch;
+    assert(op->n_used > 0 && op->gate->n_mats <= s->max_experts);
+    int64_t slice = s->max_pairs / op->n_used, fit = s->act_quads / lp_cpu_quads(op->gate->n_in);
+    if (fit < slice) slice = fit;
+    if (slice > LP_MAT_MAX_X) slice = LP_MAT_MAX_X;
+    assert(slice > 0 && slice * op->n_used * op->gate->n_out <= s->max_hidden);
+    for (int64_t t = 0; t < op->n_rows; t += slice)
+        experts_slice(dev, op, t, op->n_rows - t < slice ? op->n_rows - t : slice);
+}

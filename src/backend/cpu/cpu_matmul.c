@@ -1,0 +1,207 @@
+// Matrix products: the block product and the drivers of matmul and embed.
+//
+// Weights are walked in blocks of LP_MAT_ROWS rows. A block meets up to LP_MAT_MAX_X activation rows:
+// few of them directly from the stored rows (dot), more by unpacking the block chunk by chunk into a
+// panel that stays in the cache while all activation rows pass. Threads take items of blocks from a
+// shared counter; the inner dimension is never split, so results do not depend on who took what.
+#include <assert.h>
+#include <stdatomic.h>
+
+#include "backend/cpu/cpu_matmul.h"
+
+#define DIRECT_MAX 2 // activation rows up to which unpacking into a panel does not pay
+
+struct lp_cpu_mat lp_cpu_mat_of(const struct lp_cpu_device *dev, const struct lp_weight *w, int64_t m) {
+    const struct lp_cpu_mat_kernel *kernel = dev->mat_kernels[w->type];
+    assert(kernel);
+    return (struct lp_cpu_mat){
+        .kernel = kernel,
+        .type = lp_type_info((uint32_t)w->type),
+        .data = (const uint8_t *)w->data + (size_t)m * w->mat_bytes,
+        .row_bytes = w->row_bytes,
+        .n_in = w->n_in,
+        .n_out = w->n_out,
+    };
+}
+
+static const void *row_at(struct lp_cpu_rows x, int64_t t) {
+    return x.base + x.stride * (size_t)(x.index ? x.index[t] : t);
+}
+
+static void block_by_panel(const struct lp_cpu_mat *mat, const uint8_t *w, int n_rows,
+                           struct lp_cpu_rows x, int64_t n_x, unsigned char *panel, float *out) {
+    const struct lp_cpu_mat_kernel *kernel = mat->kernel;
+    bool q8 = kernel->act == LP_CPU_ACT_Q8;
+    const int64_t chunk = q8 ? LP_MAT_CHUNK_Q8 : LP_MAT_CHUNK_F32;
+    const size_t panel_row = q8 ? LP_MAT_CHUNK_Q8 / LP_QUAD_VALUES * sizeof(struct lp_weight_quad)
+                                : LP_MAT_PANEL_F32 * sizeof(float);
+    for (int64_t first = 0; first < mat->n_in; first += chunk) {
+        int64_t n = mat->n_in - first < chunk ? mat->n_in - first : chunk;
+        for (int r = 0; r < n_rows; r++)
+            kernel->unpack(mat->type, w + (size_t)r * mat->row_bytes, first, n,
+                           panel + (size_t)r * panel_row);
+        for (int64_t t = 0; t < n_x; t += LP_MAT_TILE) {
+            int n_t = n_x - t < LP_MAT_TILE ? (int)(n_x - t) : LP_MAT_TILE;
+            const void *rows[LP_MAT_TILE];
+            for (int i = 0; i < n_t; i++) rows[i] = row_at(x, t + i);
+            kernel->tile(panel, n_rows, rows, n_t, first, n, out + t * LP_MAT_ROWS);
+        }
+    }
+}
+
+void lp_cpu_mat_block(const struct lp_cpu_mat *mat, int64_t first_row, int n_rows,
+                      struct lp_cpu_rows x, int64_t n_x, void *panel, float *out) {
+    const uint8_t *w = mat->data + (size_t)first_row * mat->row_bytes;
+    if (n_x > DIRECT_MAX) {
+        block_by_panel(mat, w, n_rows, x, n_x, panel, out);
+        return;
+    }
+    for (int64_t t = 0; t < n_x; t++)
+        mat->kernel->dot(mat->type, w, mat->row_bytes, n_rows, row_at(x, t), mat->n_in,
+                         out + t * LP_MAT_ROWS);
+}
+
+int64_t lp_cpu_mat_item_blocks(const struct lp_cpu_mat *mat, int64_t n_items_beside, int n_workers) {
+    int64_t n_blocks = (mat->n_out + LP_MAT_ROWS - 1) / LP_MAT_ROWS;
+    int64_t by_bytes = (int64_t)(16384 / (mat->row_bytes * LP_MAT_ROWS + 1)) + 1;
+    int64_t by_share = n_blocks * n_items_beside / (4 * n_workers);
+    if (by_share < 1) by_share = 1;
+    return by_bytes < by_share ? by_bytes : by_share;
+}
+
+void lp_cpu_quantize_rows(const float *x, int64_t x_stride, int64_t n, int64_t begin, int64_t end,
+                          struct lp_act_quad *out) {
+#if defined(__x86_64__) // the only kind of machine that has Q8 kernels
+    for (int64_t t = begin; t < end; t++)
+        lp_cpu_quantize_act_avx2(x + t * x_stride, n, out + t * lp_cpu_quads(n));
+#else
+    (void)x, (void)x_stride, (void)n, (void)begin, (void)end, (void)out;
+#endif
+}
+
+void lp_cpu_mat_to_f32(const struct lp_cpu_mat *mat, int64_t row, int64_t first, int64_t n, float *out) {
+    const uint8_t *w = mat->data + (size_t)row * mat->row_bytes;
+    if (mat->kernel->act == LP_CPU_ACT_F32) {
+        mat->kernel->unpack(mat->type, w, first, n, out);
+        return;
+    }
+    struct lp_weight_quad quads[LP_MAT_CHUNK_F32 / LP_QUAD_VALUES];
+    mat->kernel->unpack(mat->type, w, first, n, quads);
+    mat->kernel->expand(quads, n, out);
+}
+
+// ---- matmul
+
+struct matmul_job {
+    struct lp_cpu_device *dev;
+    const struct lp_op_matmul *op;
+    struct lp_cpu_mat mat;
+    int64_t first_x, n_x; // the slice of rows that this job does
+    struct lp_cpu_rows x;
+    bool quantize; // the workers share the quantisation, then meet
+    int64_t item_blocks, n_row_items, item_x, n_x_items;
+    _Atomic int64_t next;
+};
+
+// Adds bias and the old y where asked, and stores a block's results.
+static void store_block(const struct lp_op_matmul *op, const float *tile, int64_t t0, int64_t n_x,
+                        int64_t row, int n_rows) {
+    for (int64_t t = 0; t < n_x; t++) {
+        float *y = op->y + (t0 + t) * op->y_stride + row;
+        const float *from = tile + t * LP_MAT_ROWS;
+        for (int r = 0; r < n_rows; r++) {
+            float value = op->bias ? from[r] + op->bias[row + r] : from[r];
+            y[r] = op->accumulate ? y[r] + value : value;
+        }
+    }
+}
+
+static void matmul_item(struct matmul_job *job, int64_t item, const struct lp_cpu_mat_worker *scratch) {
+    int64_t t = item % job->n_x_items * job->item_x;
+    int64_t n_x = job->n_x - t < job->item_x ? job->n_x - t : job->item_x;
+    struct lp_cpu_rows x = job->x;
+    x.base += (size_t)t * x.stride;
+    int64_t row = item / job->n_x_items * job->item_blocks * LP_MAT_ROWS;
+    for (int64_t b = 0; b < job->item_blocks && row < job->mat.n_out; b++, row += LP_MAT_ROWS) {
+        int n_rows = job->mat.n_out - row < LP_MAT_ROWS ? (int)(job->mat.n_out - row) : LP_MAT_ROWS;
+        lp_cpu_mat_block(&job->mat, row, n_rows, x, n_x, scratch->panel, scratch->tile);
+        store_block(job->op, scratch->tile, job->first_x + t, n_x, row, n_rows);
+    }
+}
+
+static void matmul_worker(void *job_, int worker, int n_workers) {
+    struct matmul_job *job = job_;
+    const struct lp_op_matmul *op = job->op;
+    struct lp_cpu_mat_scratch *scratch = job->dev->mat_scratch;
+    if (job->quantize) {
+        size_t begin, end;
+        lp_worker_range((size_t)job->n_x, 1, worker, n_workers, &begin, &end);
+        lp_cpu_quantize_rows(op->x + job->first_x * op->x_stride, op->x_stride, job->mat.n_in,
+                             (int64_t)begin, (int64_t)end, scratch->act);
+        if (n_workers > 1) lp_workers_barrier(job->dev->workers);
+    }
+    const int64_t n_items = job->n_row_items * job->n_x_items;
+    for (;;) {
+        int64_t item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        if (item >= n_items) break;
+        matmul_item(job, item, &scratch->workers[worker]);
+    }
+}
+
+// Where the output has too few rows for all workers, the activation rows are cut as well.
+static void plan_items(struct matmul_job *job, int n_workers) {
+    job->item_blocks = lp_cpu_mat_item_blocks(&job->mat, 1, n_workers);
+    int64_t item_rows = job->item_blocks * LP_MAT_ROWS;
+    job->n_row_items = (job->mat.n_out + item_rows - 1) / item_rows;
+    job->item_x = job->n_x;
+    while (job->item_x >= 32 && job->n_row_items * (job->n_x / job->item_x) < 4 * n_workers)
+        job->item_x = (job->item_x / 2 + LP_MAT_TILE - 1) / LP_MAT_TILE * LP_MAT_TILE;
+    job->n_x_items = (job->n_x + job->item_x - 1) / job->item_x;
+}
+
+static void matmul_slice(struct lp_cpu_device *dev, const struct lp_op_matmul *op, int64_t first_x,
+                         int64_t n_x) {
+    struct matmul_job job = {.dev = dev, .op = op, .first_x = first_x, .n_x = n_x};
+    job.mat = lp_cpu_mat_of(dev, op->w, 0);
+    const float *x = op->x + first_x * op->x_stride;
+    const int64_t n_in = job.mat.n_in, n_quads = lp_cpu_quads(n_in);
+    if (job.mat.kernel->act == LP_CPU_ACT_Q8) {
+        job.x = (struct lp_cpu_rows){(const unsigned char *)dev->mat_scratch->act,
+                                     (size_t)n_quads * sizeof(struct lp_act_quad), NULL};
+        job.quantize = n_x > 1 && n_x * n_in > LP_MAT_QUANTIZE_ALONE;
+        if (!job.quantize) lp_cpu_quantize_rows(x, op->x_stride, n_in, 0, n_x, dev->mat_scratch->act);
+    } else {
+        job.x = (struct lp_cpu_rows){(const unsigned char *)x, (size_t)op->x_stride * sizeof(float), NULL};
+    }
+    plan_items(&job, dev->n_workers);
+    lp_cpu_run(dev, n_x * n_in * job.mat.n_out, matmul_worker, &job);
+}
+
+void lp_cpu_matmul(struct lp_device *base, const struct lp_op_matmul *op) {
+    struct lp_cpu_device *dev = lp_cpu_device(base);
+    int64_t slice = LP_MAT_MAX_X;
+    if (dev->mat_kernels[op->w->type]->act == LP_CPU_ACT_Q8) {
+        int64_t fit = dev->mat_scratch->act_quads / lp_cpu_quads(op->w->n_in);
+        assert(fit > 0 && "lp_reserve.max_width covers every matrix");
+        if (fit < slice) slice = fit;
+    }
+    for (int64_t t = 0; t < op->n_rows; t += slice)
+        matmul_slice(dev, op, t, op->n_rows - t < slice ? op->n_rows - t : slice);
+}
+
+// ---- embed: exactly the format's values
+
+static void embed_worker(void *job, int worker, int n_workers) {
+    const struct lp_op_embed *op = job;
+    const struct lp_type_info *type = lp_type_info((uint32_t)op->table->type);
+    size_t begin, end;
+    lp_worker_range((size_t)op->n_rows, 1, worker, n_workers, &begin, &end);
+    for (size_t t = begin; t < end; t++)
+        type->dequant((const uint8_t *)op->table->data + (size_t)op->ids[t] * op->table->row_bytes,
+                      op->out + (int64_t)t * op->out_stride, (size_t)op->table->n_in);
+}
+
+void lp_cpu_embed(struct lp_device *dev, const struct lp_op_embed *op) {
+    struct lp_op_embed copy = *op;
+    lp_cpu_run(lp_cpu_device(dev), op->n_rows * op->table->n_in, embed_worker, &copy);
+}

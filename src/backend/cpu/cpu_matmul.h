@@ -1,0 +1,185 @@
+// What the matrix half of the CPU backend shares: the forms of activations and unpacked weights, the
+// functions of one kernel, and the block product that matmul, head_matmul and experts are built of.
+//
+// One definition for every shape of call (rule B2). The inner dimension is cut into chunks; within a
+// chunk each (weight row, activation row) pair has one vector accumulator of 8 float lanes, and
+//     y = hsum(chunk 0) + hsum(chunk 1) + ...      (in this order, float32)
+// whether the pair is computed alone (dot: decode) or inside a tile of many (unpack + tile: prefill).
+// Chunks also keep the rounding error of long rows near that of one chunk.
+#ifndef LP_BACKEND_CPU_CPU_MATMUL_H
+#define LP_BACKEND_CPU_CPU_MATMUL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/backend.h"
+#include "backend/cpu/cpu_device.h"
+#include "backend/kernels.h"
+
+#define LP_QUAD_VALUES 128
+
+// 128 activations as four groups of 32 int8 with a float scale each; zeros past the end of the row.
+// x = d q, |q| <= 127, nearest even. A group that holds NaN or infinity has d = s = NaN, q = 0.
+struct lp_act_quad {
+    _Alignas(64) int8_t q[LP_QUAD_VALUES];
+    float d[8]; // scale of group g in d[g] and in d[g + 4]
+    float s[8]; // s[g] = d * sum of the group's first 16 q, s[g + 4] = d * sum of its second 16
+};
+
+// 128 weights unpacked to bytes: w = scale q - min. Lane g of scale and min belongs to the first 16
+// values of group g, lane g + 4 to the second 16. Unsigned kinds (with a min) have q >= 0.
+struct lp_weight_quad {
+    _Alignas(64) int8_t q[LP_QUAD_VALUES];
+    float scale[8];
+    float min[8];
+};
+
+enum lp_cpu_act { LP_CPU_ACT_F32, LP_CPU_ACT_Q8 };
+
+#define LP_MAT_CHUNK_F32 512  // values of a chunk, float kernels (2 KiB a row)
+#define LP_MAT_CHUNK_Q8 2048  // values of a chunk, 8-bit kernels (16 quads)
+#define LP_MAT_PANEL_F32 528  // floats between rows of a float panel: not a power of two (cache sets)
+#define LP_MAT_ROWS 16        // weight rows of a block and of a panel
+#define LP_MAT_TILE 4         // activation rows of a tile call
+#define LP_MAT_MAX_X 256      // activation rows that one pass over the weights serves
+#define LP_MAT_AXPY 8         // weight rows of one axpy call
+
+// The functions of one kernel. `type` is the weight's row in the type table; weight pointers are
+// unaligned. Chunk `first` is a multiple of the chunk size; its n is the chunk size or what is left.
+struct lp_cpu_mat_kernel {
+    const char *name;
+    enum lp_cpu_act act;
+    // out[r] = w_r . x for n_rows weight rows. x: float[n_in] or lp_act_quad[ceil(n_in / 128)].
+    void (*dot)(const struct lp_type_info *type, const uint8_t *w, size_t row_bytes, int64_t n_rows,
+                const void *x, int64_t n_in, float *out);
+    // One chunk of one weight row into its panel row: float[LP_MAT_PANEL_F32], zero up to the next
+    // multiple of 8; or lp_weight_quad[ceil(n / 128)].
+    void (*unpack)(const struct lp_type_info *type, const uint8_t *row, int64_t first, int64_t n,
+                   void *panel_row);
+    // For r < n_rows <= LP_MAT_ROWS, t < n_x <= LP_MAT_TILE: the chunk's hsum, stored (first == 0) or
+    // added to out[t * LP_MAT_ROWS + r]. x[t] is the start of activation row t (not of the chunk).
+    void (*tile)(const void *panel, int n_rows, const void *const *x, int n_x, int64_t first,
+                 int64_t n, float *out);
+    // Q8 kernels: n values (a multiple of 32) of a panel row as float32.
+    void (*expand)(const struct lp_weight_quad *quads, int64_t n, float *out);
+    // y[j] = (first ? 0 : y[j]) + sum_{d < n_d} x[d] panel[d * LP_MAT_PANEL_F32 + j], j < n,
+    // n_d <= LP_MAT_AXPY; the sum over d from 0 upwards.
+    void (*axpy)(const float *panel, int n_d, const float *x, float *y, int64_t n, bool first);
+};
+
+// The kernels, one object each; cpu_selfcheck.c lists them in order of preference.
+// cpu_matmul_plain.c: any type. cpu_matmul_avx2.c: float types, and any type through dequantisation.
+extern const struct lp_cpu_mat_kernel lp_cpu_mat_plain;
+extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f32, lp_cpu_mat_avx2_f16, lp_cpu_mat_avx2_bf16,
+    lp_cpu_mat_avx2_dequant;
+
+// The types with 8-bit kernels: stem, type. cpu_matmul_avx2_q32.c (blocks of 32 and 64 values) and
+// cpu_matmul_avx2_k.c (of 256) define lp_cpu_mat_avx2_<stem>; cpu_matmul_vnni.c has lp_cpu_mat_vnni_<stem>.
+#define LP_CPU_Q8_LIST(X)                                                                          \
+    X(q8_0, Q8_0)                                                                                  \
+    X(q4_0, Q4_0)                                                                                  \
+    X(q4_1, Q4_1)                                                                                  \
+    X(q5_0, Q5_0)                                                                                  \
+    X(q5_1, Q5_1)                                                                                  \
+    X(iq4_nl, IQ4_NL)                                                                              \
+    X(mxfp4, MXFP4)                                                                                \
+    X(nvfp4, NVFP4)                                                                                \
+    X(q2_k, Q2_K)                                                                                  \
+    X(q3_k, Q3_K)                                                                                  \
+    X(q4_k, Q4_K)                                                                                  \
+    X(q5_k, Q5_K)                                                                                  \
+    X(q6_k, Q6_K)                                                                                  \
+    X(iq4_xs, IQ4_XS)
+#define LP_CPU_Q8_DECLARE(stem, type)                                                              \
+    extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_##stem, lp_cpu_mat_vnni_##stem;
+LP_CPU_Q8_LIST(LP_CPU_Q8_DECLARE)
+#undef LP_CPU_Q8_DECLARE
+
+// x[0..n-1] to quads, with the ISA of the Q8 kernels (cpu_quantize_act_avx2.c).
+void lp_cpu_quantize_act_avx2(const float *x, int64_t n, struct lp_act_quad *out);
+// lp_cpu_mat_kernel.axpy of all AVX2 kernels (cpu_matmul_avx2.c)
+void lp_cpu_axpy_avx2(const float *panel, int n_d, const float *x, float *y, int64_t n, bool first);
+
+static inline int64_t lp_cpu_quads(int64_t n) { return (n + LP_QUAD_VALUES - 1) / LP_QUAD_VALUES; }
+
+// ---- choice (cpu_selfcheck.c)
+
+// Chooses a kernel for every weight type, running each choice once against lp_dot_ref; one that
+// disagrees is logged and the next candidate is taken.
+void lp_cpu_mat_choose(struct lp_cpu_device *dev);
+
+// Whether a kernel agrees with double precision on a few fixed rows of a type.
+bool lp_cpu_mat_selfcheck(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type);
+
+// ---- scratch (cpu_mat_scratch.c)
+
+struct lp_cpu_mat_worker {
+    void *panel; // LP_MAT_ROWS panel rows of either kind
+    float *tile; // [LP_MAT_MAX_X][LP_MAT_ROWS]
+    float *tile2;
+    float *pairs; // [LP_MAT_MAX_X * n_used][LP_MAT_ROWS], experts only
+};
+
+struct lp_cpu_mat_scratch {
+    unsigned char *block; // all of the arrays, one allocation
+    size_t bytes;
+    struct lp_act_quad *act; // activations of a slice of rows
+    int64_t act_quads;
+    struct lp_cpu_mat_worker *workers;
+    // experts, per slice; a pair is (row, j), numbered row * n_used + j
+    int64_t max_experts, max_pairs, max_hidden; // max_hidden: values of hidden
+    float *hidden;                              // [pairs][expert width]
+    struct lp_act_quad *hidden_act;             // [pairs][lp_cpu_quads(expert width)]
+    int32_t *begins;                            // [experts + 1] first place of each expert
+    int32_t *active;                            // [experts] those with pairs, ascending
+    int32_t *order;                             // [pairs] place -> pair, grouped by expert
+    int32_t *rows;                              // [pairs] place -> row
+    int32_t *places;                            // [pairs] pair -> place
+};
+
+// (Re)allocates dev->mat_scratch for `need` (the merged reservation).
+lp_status lp_cpu_mat_reserve(struct lp_cpu_device *dev, const struct lp_reserve *need,
+                             struct lp_err *err);
+void lp_cpu_mat_release(struct lp_cpu_device *dev);
+
+// ---- block product (cpu_matmul.c)
+
+// One matrix with its kernel.
+struct lp_cpu_mat {
+    const struct lp_cpu_mat_kernel *kernel;
+    const struct lp_type_info *type;
+    const uint8_t *data;
+    size_t row_bytes;
+    int64_t n_in, n_out;
+};
+
+struct lp_cpu_mat lp_cpu_mat_of(const struct lp_cpu_device *dev, const struct lp_weight *w, int64_t m);
+
+// Activation rows: row t at base + stride * (index ? index[t] : t).
+struct lp_cpu_rows {
+    const unsigned char *base;
+    size_t stride;
+    const int32_t *index;
+};
+
+// out[t * LP_MAT_ROWS + r] = row (first_row + r) . x_t, r < n_rows <= LP_MAT_ROWS, t < n_x.
+void lp_cpu_mat_block(const struct lp_cpu_mat *mat, int64_t first_row, int n_rows,
+                      struct lp_cpu_rows x, int64_t n_x, void *panel, float *out);
+
+// Cuts the blocks of n_out rows into items that move at least some 16 KiB of weights each but leave
+// every worker several: blocks per item.
+int64_t lp_cpu_mat_item_blocks(const struct lp_cpu_mat *mat, int64_t n_items_beside, int n_workers);
+
+// Rows begin..end-1 of x (n values each) to quads: row t at out + t * lp_cpu_quads(n).
+void lp_cpu_quantize_rows(const float *x, int64_t x_stride, int64_t n, int64_t begin, int64_t end,
+                          struct lp_act_quad *out);
+
+// Below this many values one thread quantises faster than several that must meet afterwards.
+#define LP_MAT_QUANTIZE_ALONE 32768
+
+// n values of a row from `first` (a multiple of LP_MAT_CHUNK_F32), n <= LP_MAT_CHUNK_F32, as float32
+// into a float panel row.
+void lp_cpu_mat_to_f32(const struct lp_cpu_mat *mat, int64_t row, int64_t first, int64_t n, float *out);
+
+#endif

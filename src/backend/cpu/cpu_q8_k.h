@@ -1,0 +1,153 @@
+// Unpacking for the 8-bit kernels: types with blocks of 256 values. A unit is one block, two quads.
+#ifndef LP_BACKEND_CPU_CPU_Q8_K_H
+#define LP_BACKEND_CPU_CPU_Q8_K_H
+
+#include "backend/cpu/cpu_q8_avx2.h"
+#include "quant/codebooks.h"
+
+#define SCALES(stem) LP_INLINE void stem##_scales(const void *unit, int quad, __m256 *scale, __m256 *min)
+#define BYTES(stem) LP_INLINE __m256i stem##_bytes(const void *unit, int quad, int group)
+
+LP_INLINE float f16_at(const void *p) {
+    uint16_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return _cvtsh_ss(bits);
+}
+
+// Four unsigned bytes of a word, times factor, twice
+LP_INLINE __m256 four_bytes(uint32_t bytes, float factor) {
+    __m128 v = _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)bytes)));
+    return twice(_mm_mul_ps(v, _mm_set1_ps(factor)));
+}
+
+// Eight signed bytes a0 b0 a1 b1 ..., times factor, as lanes a0 a1 a2 a3 b0 b1 b2 b3
+LP_INLINE __m256 eight_halves(__m128i bytes, float factor) {
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, -1, -1, -1, -1, -1, -1, -1, -1);
+    __m256i v = _mm256_cvtepi8_epi32(_mm_shuffle_epi8(bytes, order));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(v), _mm256_set1_ps(factor));
+}
+
+// Two bits of every byte, at bits 2 group
+LP_INLINE __m256i two_bits(__m256i qs, int group) {
+    return _mm256_and_si256(_mm256_srli_epi16(qs, 2 * group), _mm256_set1_epi8(3));
+}
+
+LP_INLINE __m256i one_nibble(const uint8_t *qs, bool high) {
+    __m256i b = load_32(qs);
+    return _mm256_and_si256(high ? _mm256_srli_epi16(b, 4) : b, _mm256_set1_epi8(15));
+}
+
+// ---- Q2_K: quad = half of 128; scale and min nibbles per 16 values
+
+SCALES(q2_k) {
+    const struct lp_block_q2_k *b = unit;
+    __m128i s = _mm_loadl_epi64((const __m128i *)(b->scales + 8 * quad)), low = _mm_set1_epi8(15);
+    *scale = eight_halves(_mm_and_si128(s, low), f16_at((const uint8_t *)b + 80));
+    *min = eight_halves(_mm_and_si128(_mm_srli_epi16(s, 4), low), f16_at((const uint8_t *)b + 82));
+}
+BYTES(q2_k) { return two_bits(load_32(((const struct lp_block_q2_k *)unit)->qs + 32 * quad), group); }
+
+// ---- Q3_K
+
+SCALES(q3_k) {
+    (void)min;
+    const struct lp_block_q3_k *b = unit;
+    // Scales 8 quad .. 8 quad + 7: four bits of the first eight bytes, two of the last four.
+    __m128i low = _mm_loadl_epi64((const __m128i *)b->scales);
+    low = _mm_and_si128(quad ? _mm_srli_epi16(low, 4) : low, _mm_set1_epi8(15));
+    uint32_t up = load_u32(b->scales + 8) >> 4 * quad;
+    uint64_t high = (uint64_t)(up & 0x03030303u) | (uint64_t)(up >> 2 & 0x03030303u) << 32;
+    __m128i s = _mm_or_si128(low, _mm_cvtsi64_si128((long long)(high << 4)));
+    *scale = eight_halves(_mm_sub_epi8(s, _mm_set1_epi8(32)), f16_at((const uint8_t *)b + 108));
+}
+BYTES(q3_k) { // a clear bit of hmask subtracts 4
+    const struct lp_block_q3_k *b = unit;
+    __m256i bit = _mm256_set1_epi8((char)(1 << (4 * quad + group)));
+    __m256i clear = _mm256_cmpeq_epi8(_mm256_and_si256(load_32(b->hmask), bit), _mm256_setzero_si256());
+    return _mm256_sub_epi8(two_bits(load_32(b->qs + 32 * quad), group),
+                           _mm256_and_si256(clear, _mm256_set1_epi8(4)));
+}
+
+// ---- Q4_K, Q5_K: quad = groups 4 quad .. 4 quad + 3, a 6-bit scale and min each
+
+LP_INLINE void k_scales(const uint8_t *block, const uint8_t *scales, int quad, __m256 *scale,
+                        __m256 *min) {
+    uint32_t a = load_u32(scales), b = load_u32(scales + 4), c = load_u32(scales + 8);
+    uint32_t s = quad ? (c & 0x0f0f0f0fu) | (a >> 6 & 0x03030303u) << 4 : a & 0x3f3f3f3fu;
+    uint32_t m = quad ? (c >> 4 & 0x0f0f0f0fu) | (b >> 6 & 0x03030303u) << 4 : b & 0x3f3f3f3fu;
+    *scale = four_bytes(s, f16_at(block));
+    *min = four_bytes(m, f16_at(block + 2));
+}
+
+SCALES(q4_k) { k_scales(unit, ((const struct lp_block_q4_k *)unit)->scales, quad, scale, min); }
+BYTES(q4_k) {
+    return one_nibble(((const struct lp_block_q4_k *)unit)->qs + 64 * quad + 32 * (group / 2), group & 1);
+}
+
+SCALES(q5_k) { k_scales(unit, ((const struct lp_block_q5_k *)unit)->scales, quad, scale, min); }
+BYTES(q5_k) { // the fifth bit is bit 4 quad + group of qh
+    const struct lp_block_q5_k *b = unit;
+    __m256i qh = load_32(b->qh);
+    qh = quad ? _mm256_srli_epi16(qh, group) : _mm256_slli_epi16(qh, 4 - group);
+    return _mm256_or_si256(one_nibble(b->qs + 64 * quad + 32 * (group / 2), group & 1),
+                           _mm256_and_si256(qh, _mm256_set1_epi8(16)));
+}
+
+// ---- Q6_K: quad = half of 128, group = quarter of it
+
+SCALES(q6_k) {
+    (void)min;
+    const struct lp_block_q6_k *b = unit;
+    *scale = eight_halves(_mm_loadl_epi64((const __m128i *)(b->scales + 8 * quad)),
+                          f16_at((const uint8_t *)b + 208));
+}
+BYTES(q6_k) {
+    const struct lp_block_q6_k *b = unit;
+    __m256i qh = load_32(b->qh + 32 * quad);
+    qh = group < 2 ? _mm256_slli_epi16(qh, 4 - 2 * group) : _mm256_srli_epi16(qh, 2 * group - 4);
+    __m256i q = _mm256_or_si256(one_nibble(b->ql + 64 * quad + 32 * (group & 1), group >= 2),
+                                _mm256_and_si256(qh, _mm256_set1_epi8(48)));
+    return _mm256_sub_epi8(q, _mm256_set1_epi8(32));
+}
+
+// ---- IQ4_XS
+
+SCALES(iq4_xs) { // six bits: a nibble of scales_l, two bits of scales_h
+    (void)min;
+    const struct lp_block_iq4_xs *b = unit;
+    float d = f16_at(b);
+    uint16_t high;
+    memcpy(&high, (const uint8_t *)b + 2, sizeof high);
+    int s[4];
+    for (int g = 0; g < 4; g++)
+        s[g] = ((b->scales_l[2 * quad + g / 2] >> 4 * (g & 1) & 15) | (high >> 2 * (4 * quad + g) & 3) << 4) - 32;
+    __m128 v = _mm_cvtepi32_ps(_mm_setr_epi32(s[0], s[1], s[2], s[3]));
+    *scale = twice(_mm_mul_ps(v, _mm_set1_ps(d)));
+}
+BYTES(iq4_xs) {
+    const struct lp_block_iq4_xs *b = unit;
+    __m256i table = _mm256_broadcastsi128_si256(load_16(lp_codebooks_iq4_nl));
+    return _mm256_shuffle_epi8(table, nibbles_32(b->qs + 64 * quad + 16 * group));
+}
+
+#define FORMAT_256(stem, signed_)                                                                  \
+    static const struct q8_format stem = {                                                         \
+        .block_bytes = sizeof(struct lp_block_##stem),                                             \
+        .block_values = 256,                                                                       \
+        .quads = 2,                                                                                \
+        .is_signed = signed_,                                                                      \
+        .scales = stem##_scales,                                                                   \
+        .bytes = stem##_bytes,                                                                     \
+    }
+FORMAT_256(q2_k, false);
+FORMAT_256(q3_k, true);
+FORMAT_256(q4_k, false);
+FORMAT_256(q5_k, false);
+FORMAT_256(q6_k, true);
+FORMAT_256(iq4_xs, true);
+
+#undef SCALES
+#undef BYTES
+#undef FORMAT_256
+
+#endif

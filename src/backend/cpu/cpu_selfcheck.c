@@ -1,0 +1,149 @@
+// Which matrix kernel each weight type gets. The table lists the candidates, best first; before one is
+// used it must agree with double precision on a few rows, so that a kernel for an instruction set that
+// was never run on the developers' machines cannot spoil results silently.
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_matmul.h"
+#include "base/log.h"
+#include "base/rng.h"
+
+#if defined(__x86_64__)
+#define VNNI_ROW(stem, type) {"matmul", "vnni_" #stem, LP_TYPE_##type, LP_CPU_LEVEL_VNNI, &lp_cpu_mat_vnni_##stem},
+#define AVX2_ROW(stem, type) {"matmul", "avx2_" #stem, LP_TYPE_##type, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_##stem},
+#endif
+
+static const struct lp_kernel candidates[] = {
+#if defined(__x86_64__)
+    LP_CPU_Q8_LIST(VNNI_ROW)
+    LP_CPU_Q8_LIST(AVX2_ROW)
+    {"matmul", "avx2_f32", LP_TYPE_F32, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f32},
+    {"matmul", "avx2_f16", LP_TYPE_F16, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f16},
+    {"matmul", "avx2_bf16", LP_TYPE_BF16, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_bf16},
+    {"matmul", "avx2_dequant", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_dequant},
+#endif
+    {"matmul", "plain_dequant", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_PLAIN, &lp_cpu_mat_plain},
+};
+#define N_CANDIDATES (sizeof candidates / sizeof candidates[0])
+
+#define CHECK_VALUES 512   // two blocks of the largest kind
+#define CHECK_ROWS 3       // a pair and a single
+#define CHECK_BOUND 1e-4   // of sum |w x|; wrong bits or a saturated sum are far above it
+#define MAX_ROW_BYTES (CHECK_VALUES * 4)
+
+// Random bytes until every scale is finite; where the format has a quantiser, its output.
+static bool make_row(const struct lp_type_info *type, struct lp_rng *rng, uint8_t *row) {
+    uint64_t bytes;
+    if (!lp_type_row_bytes(type->id, CHECK_VALUES, &bytes) || bytes > MAX_ROW_BYTES) return false;
+    if (type->block_values == 1) {
+        float values[CHECK_VALUES];
+        for (int i = 0; i < CHECK_VALUES; i++) values[i] = lp_rng_normal(rng);
+        if (!type->quantize) return false;
+        type->quantize(values, row, CHECK_VALUES);
+        return true;
+    }
+    for (int attempt = 0; attempt < 10000; attempt++) {
+        for (uint64_t i = 0; i < bytes; i++) row[i] = (uint8_t)lp_rng_u64(rng);
+        if (lp_type_find_nonfinite(type->id, row, CHECK_VALUES) < 0) return true;
+    }
+    return false;
+}
+
+// What the kernel sees of the activations: for 8-bit kernels, after rounding.
+static void as_rounded(const struct lp_act_quad *quads, float *x) {
+    for (int i = 0; i < CHECK_VALUES; i++) {
+        const struct lp_act_quad *quad = &quads[i / LP_QUAD_VALUES];
+        int at = i % LP_QUAD_VALUES;
+        x[i] = quad->d[at / 32] * (float)quad->q[at];
+    }
+}
+
+static bool agrees(const struct lp_type_info *type, const uint8_t *row, const float *x, float y) {
+    float w[CHECK_VALUES];
+    type->dequant(row, w, CHECK_VALUES);
+    double scale = 0;
+    for (int i = 0; i < CHECK_VALUES; i++) scale += fabs((double)w[i] * (double)x[i]);
+    return fabs((double)y - lp_dot_ref(type->id, row, x, CHECK_VALUES)) <= CHECK_BOUND * scale;
+}
+
+// x: random, or with `flat` all of one size, the largest sums that 8-bit products can give.
+static bool check_once(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type,
+                       struct lp_rng *rng, bool flat) {
+    uint8_t rows[CHECK_ROWS][MAX_ROW_BYTES];
+    for (int r = 0; r < CHECK_ROWS; r++)
+        if (!make_row(type, rng, rows[r])) return false;
+    float x[CHECK_VALUES];
+    for (int i = 0; i < CHECK_VALUES; i++) x[i] = flat ? -2.0f : lp_rng_normal(rng);
+    struct lp_act_quad quads[CHECK_VALUES / LP_QUAD_VALUES];
+    const void *act = x;
+#if defined(__x86_64__)
+    if (kernel->act == LP_CPU_ACT_Q8) {
+        lp_cpu_quantize_act_avx2(x, CHECK_VALUES, quads);
+        float exact[CHECK_VALUES];
+        memcpy(exact, x, sizeof exact);
+        as_rounded(quads, x);
+        for (int i = 0; i < CHECK_VALUES; i++)
+            if (!(fabsf(exact[i] - x[i]) <= 0.51f * quads[i / LP_QUAD_VALUES].d[i % LP_QUAD_VALUES / 32]))
+                return false;
+        act = quads;
+    }
+#else
+    (void)quads, (void)as_rounded;
+#endif
+    float y[CHECK_ROWS];
+    kernel->dot(type, rows[0], MAX_ROW_BYTES, CHECK_ROWS, act, CHECK_VALUES, y);
+    for (int r = 0; r < CHECK_ROWS; r++)
+        if (!agrees(type, rows[r], x, y[r])) return false;
+
+    // The tile must give the same bits.
+    _Alignas(64) unsigned char panel[LP_MAT_ROWS * sizeof(struct lp_weight_quad) * 16];
+    _Static_assert(sizeof panel >= LP_MAT_ROWS * LP_MAT_PANEL_F32 * sizeof(float), "panel holds both kinds");
+    size_t panel_row = kernel->act == LP_CPU_ACT_Q8 ? sizeof panel / LP_MAT_ROWS
+                                                    : LP_MAT_PANEL_F32 * sizeof(float);
+    for (int r = 0; r < CHECK_ROWS; r++)
+        kernel->unpack(type, rows[r], 0, CHECK_VALUES, panel + (size_t)r * panel_row);
+    const void *acts[LP_MAT_TILE] = {act, act, act, act};
+    float tile[LP_MAT_TILE * LP_MAT_ROWS];
+    kernel->tile(panel, CHECK_ROWS, acts, LP_MAT_TILE, 0, CHECK_VALUES, tile);
+    for (int t = 0; t < LP_MAT_TILE; t++)
+        if (memcmp(y, tile + t * LP_MAT_ROWS, sizeof y) != 0) return false;
+    return true;
+}
+
+bool lp_cpu_mat_selfcheck(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type) {
+    struct lp_rng rng;
+    lp_rng_init(&rng, 20 + (uint64_t)type->id);
+    return check_once(kernel, type, &rng, false) && check_once(kernel, type, &rng, true);
+}
+
+static void choose_one(struct lp_cpu_device *dev, const struct lp_type_info *type) {
+    bool rejected[N_CANDIDATES] = {false};
+    struct lp_kernel_query query = {.op = "matmul",
+                                    .type = type->id,
+                                    .features = dev->features,
+                                    .rejected = rejected,
+                                    .features_text = lp_cpu_features_text};
+    for (;;) {
+        int i = lp_kernel_choose(candidates, N_CANDIDATES, &query);
+        if (i < 0) break;
+        if (lp_cpu_mat_selfcheck(candidates[i].impl, type)) {
+            dev->mat_kernels[type->id] = candidates[i].impl;
+            break;
+        }
+        lp_log(LP_LOG_WARN, "kernel %s disagrees with the definition for %s on this CPU; it is not used",
+               candidates[i].name, type->name);
+        rejected[i] = true;
+    }
+    if (lp_log_enabled(LP_LOG_DEBUG)) {
+        char text[400];
+        lp_log(LP_LOG_DEBUG, "matmul %s: %s", type->name,
+               lp_kernel_explain(candidates, N_CANDIDATES, &query, text, sizeof text));
+    }
+}
+
+void lp_cpu_mat_choose(struct lp_cpu_device *dev) {
+    for (uint32_t id = 0; id < LP_TYPE_COUNT; id++) {
+        const struct lp_type_info *type = lp_type_info(id);
+        if (type && type->is_weight && type->dequant) choose_one(dev, type);
+    }
+}

@@ -1,0 +1,165 @@
+// What the tests of the attention half share: devices of several kinds, arrays of random values with
+// guards behind them, caches in several page layouts, comparisons.
+#ifndef TESTS_ATTN_FIXTURE_H
+#define TESTS_ATTN_FIXTURE_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "backend/backend.h"
+#include "base/alloc.h"
+#include "base/rng.h"
+
+// Devices: [0] is ref; the first N_SAME cpu devices behind it differ in threads only and must give the
+// same bits; the last runs the plain kernels.
+#define N_SAME 3
+#define N_DEVICES (N_SAME + 2)
+
+struct devices {
+    struct lp_device *dev[N_DEVICES];
+};
+
+static inline void open_one(struct lp_device **dev, const struct lp_backend *backend, int n_threads,
+                            const char *level, const struct lp_reserve *need) {
+    struct lp_device_options options = {.n_threads = n_threads, .cpu_level = level};
+    struct lp_err err = {0};
+    assert_int_equal(backend->open(dev, &options, &err), LP_OK);
+    assert_int_equal(backend->reserve(*dev, need, &err), LP_OK);
+}
+
+static inline void open_devices(struct devices *d, const struct lp_reserve *need) {
+    open_one(&d->dev[0], &lp_backend_ref, 1, "auto", need);
+    for (int i = 0; i < N_SAME; i++) open_one(&d->dev[1 + i], &lp_backend_cpu, 1 + i, "auto", need);
+    open_one(&d->dev[1 + N_SAME], &lp_backend_cpu, 2, "plain", need);
+}
+
+static inline void close_devices(struct devices *d) {
+    for (int i = 0; i < N_DEVICES; i++) d->dev[i]->backend->close(d->dev[i]);
+}
+
+static inline void *new_array(int64_t n, size_t size) {
+    void *block = lp_alloc((size_t)n, size);
+    assert_non_null(block);
+    return block;
+}
+
+static inline float *random_floats(struct lp_rng *rng, int64_t n, float deviation) {
+    float *x = new_array(n, sizeof *x);
+    for (int64_t i = 0; i < n; i++) x[i] = deviation * lp_rng_normal(rng);
+    return x;
+}
+
+// An output array [n_rows, stride] of which each row's first `width` values may be written: all of it
+// and GUARD values behind it hold a pattern.
+#define GUARD 32
+#define PATTERN 0x7fa5a5a5u // a NaN that no kernel makes
+static inline float *new_output(int64_t n_rows, int64_t stride) {
+    float *out = new_array(n_rows * stride + GUARD, sizeof *out);
+    for (int64_t i = 0; i < n_rows * stride + GUARD; i++) memcpy(&out[i], &(uint32_t){PATTERN}, 4);
+    return out;
+}
+static inline void assert_guards(const float *out, int64_t n_rows, int64_t stride, int64_t width) {
+    for (int64_t i = 0; i < n_rows * stride + GUARD; i++) {
+        uint32_t bits;
+        memcpy(&bits, &out[i], 4);
+        bool inside = i < n_rows * stride && i % stride < width;
+        if (inside == (bits == PATTERN))
+            fail_msg("value %lld of row %lld was %s", (long long)(i % stride), (long long)(i / stride),
+                     inside ? "not written" : "overwritten");
+    }
+}
+
+// |a - b| <= 2e-5 * largest |b| of the row; NaN only where the other is NaN.
+static inline void assert_close(const float *a, const float *b, int64_t n_rows, int64_t stride,
+                                int64_t width, const char *what) {
+    for (int64_t r = 0; r < n_rows; r++) {
+        double scale = 0;
+        for (int64_t i = 0; i < width; i++)
+            if (fabs((double)b[r * stride + i]) > scale) scale = fabs((double)b[r * stride + i]);
+        for (int64_t i = 0; i < width; i++) {
+            double x = a[r * stride + i], y = b[r * stride + i];
+            if (isnan(x) && isnan(y)) continue;
+            if (!(fabs(x - y) <= 2e-5 * scale))
+                fail_msg("%s: row %lld value %lld is %.9g, expected %.9g (scale %.3g)", what, (long long)r,
+                         (long long)i, x, y, scale);
+        }
+    }
+}
+
+static inline void assert_same_bits(const float *a, const float *b, int64_t n, const char *what) {
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], 4) != 0)
+            fail_msg("%s: value %lld is %.9g in one run and %.9g in the other", what, (long long)i, a[i], b[i]);
+}
+
+struct cache {
+    struct lp_cache_view view;
+    int32_t *pages;
+    unsigned char *block;
+};
+
+// n rows of x [n, width] in shuffled pages; all bytes that belong to no row are 0xff (NaN), and the
+// rows have a gap between them. Rounds x to the cache's type, so that it can serve a formula.
+static inline struct cache new_cache(struct lp_rng *rng, float *x, int64_t n, int32_t width, lp_type type,
+                                     int32_t page_tokens) {
+    struct cache c = {0};
+    size_t value_bytes = type == LP_TYPE_F32 ? 4 : 2;
+    int32_t n_pages = (int32_t)((n + page_tokens - 1) / page_tokens), n_slots = n_pages + 2;
+    size_t row_bytes = (size_t)width * value_bytes + (page_tokens == 7 ? 4 : 0);
+    size_t page_bytes = row_bytes * (size_t)page_tokens + 8;
+    c.pages = new_array(n_slots, sizeof *c.pages);
+    c.block = new_array(n_slots, page_bytes);
+    memset(c.block, 0xff, (size_t)n_slots * page_bytes);
+    for (int32_t i = 0; i < n_slots; i++) c.pages[i] = i;
+    for (int32_t i = n_slots - 1; i > 0; i--) {
+        int32_t j = (int32_t)(lp_rng_u64(rng) % (uint64_t)(i + 1)), swap = c.pages[i];
+        c.pages[i] = c.pages[j];
+        c.pages[j] = swap;
+    }
+    c.view = (struct lp_cache_view){c.block, type, width, page_tokens, row_bytes, page_bytes, c.pages};
+    for (int64_t s = 0; s < n; s++) {
+        unsigned char *row = c.block + (size_t)c.pages[s / page_tokens] * page_bytes +
+                             (size_t)(s % page_tokens) * row_bytes;
+        for (int32_t i = 0; i < width; i++) {
+            float *value = &x[s * width + i];
+            uint16_t half = type == LP_TYPE_F16 ? lp_f32_to_f16(*value) : lp_f32_to_bf16(*value);
+            if (type == LP_TYPE_F32) memcpy(row + 4 * i, value, 4);
+            else {
+                memcpy(row + 2 * i, &half, 2);
+                *value = type == LP_TYPE_F16 ? lp_f16_to_f32(half) : lp_bf16_to_f32(half);
+            }
+        }
+    }
+    return c;
+}
+static inline void free_cache(struct cache *c) {
+    lp_free(c->pages);
+    lp_free(c->block);
+}
+
+// For each query an ascending random selection of min(k, visible) positions, the own one always.
+static inline void random_selection(struct lp_rng *rng, int64_t first_pos, int64_t n_queries, int32_t k,
+                                    int32_t *ids, int32_t *counts) {
+    for (int64_t q = 0; q < n_queries; q++) {
+        int64_t n = first_pos + q + 1, left = n < k ? n : k, at = 0;
+        counts[q] = (int32_t)left;
+        for (int64_t s = 0; s < n; s++) {
+            bool last = s == n - 1;
+            if (last ? left > 0 : left > 1 && lp_rng_unit(rng) * (double)(n - 1 - s) < (double)(left - 1)) {
+                ids[q * k + at++] = (int32_t)s;
+                left--;
+            }
+        }
+        assert_int_equal(at, counts[q]);
+        for (; at < k; at++) ids[q * k + at] = -1;
+    }
+}
+
+#endif

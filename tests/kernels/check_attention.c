@@ -1,0 +1,530 @@
+// Grouped-query, absorbed and expanded attention: against ref, against a formula in double written
+// here, and bit for bit across threads, chunks, page layouts and full selections.
+#include "attn_fixture.h"
+
+struct mla_case {
+    int32_t n_heads, latent, rope, nope, v_dim;
+    int64_t first_pos, n_queries;
+    int32_t page_tokens;
+    lp_type type;
+    int32_t k; // selection, 0 = none
+    bool k_transposed;
+};
+
+static const struct mla_case mla_cases[] = {
+    {1, 1, 1, 1, 1, 0, 1, 1, LP_TYPE_F32, 0, false},
+    {3, 32, 16, 24, 20, 0, 7, 7, LP_TYPE_F32, 0, false},
+    {2, 16, 8, 24, 24, 5, 33, 7, LP_TYPE_F16, 0, true},
+    {5, 37, 6, 11, 13, 61, 2, 64, LP_TYPE_BF16, 0, false},
+    {4, 33, 10, 17, 9, 130, 33, 1, LP_TYPE_F32, 40, true},
+    {9, 48, 16, 32, 40, 200, 7, 64, LP_TYPE_F16, 70, false},
+    {35, 24, 8, 16, 8, 64, 33, 7, LP_TYPE_F16, 30, false},
+    {20, 512, 64, 192, 256, 90, 2, 64, LP_TYPE_F16, 0, false},
+    {2, 512, 64, 192, 256, 100, 33, 64, LP_TYPE_BF16, 90, true},
+    {3, 512, 64, 128, 128, 70, 1, 64, LP_TYPE_F32, 0, false},
+};
+#define N_MLA (sizeof mla_cases / sizeof mla_cases[0])
+
+struct mla {
+    struct mla_case c;
+    int64_t n_keys;
+    float *rows;      // [n_keys, latent + rope], as rounded to the cache
+    struct cache cache;
+    float *q;         // [n_queries, n_heads, nope + rope]
+    float *q_latent;  // [n_queries, n_heads, latent] = W_UK^T q_nope
+    float *k_up, *v_up, *k_stored;
+    struct lp_weight k_weight, v_weight;
+    int32_t *ids, *counts;
+    float scale;
+    int64_t q_stride, latent_stride, out_stride, latent_out_stride;
+};
+
+static struct lp_weight weight(const float *data, int64_t n_in, int64_t n_out, int64_t n_mats) {
+    return (struct lp_weight){.data = data,
+                              .type = LP_TYPE_F32,
+                              .n_in = n_in,
+                              .n_out = n_out,
+                              .n_mats = n_mats,
+                              .row_bytes = (size_t)n_in * 4,
+                              .mat_bytes = (size_t)(n_in * n_out) * 4,
+                              .name = "test"};
+}
+
+static void make_weights(struct mla *m, struct lp_rng *rng) {
+    const struct mla_case *c = &m->c;
+    int64_t n = (int64_t)c->n_heads * c->nope * c->latent;
+    m->k_up = random_floats(rng, n, 1.0f / sqrtf((float)c->latent));
+    m->v_up = random_floats(rng, (int64_t)c->n_heads * c->v_dim * c->latent, 1.0f / sqrtf((float)c->latent));
+    m->k_stored = new_array(n, sizeof(float));
+    for (int64_t i = 0; i < n; i++) {
+        int64_t j = i % c->latent, d = i / c->latent % c->nope, h = i / c->latent / c->nope;
+        m->k_stored[c->k_transposed ? (h * c->latent + j) * c->nope + d : i] = m->k_up[i];
+    }
+    m->k_weight = c->k_transposed ? weight(m->k_stored, c->nope, c->latent, c->n_heads)
+                                  : weight(m->k_stored, c->latent, c->nope, c->n_heads);
+    m->v_weight = weight(m->v_up, c->latent, c->v_dim, c->n_heads);
+}
+
+static void absorb_queries(struct mla *m) {
+    const struct mla_case *c = &m->c;
+    for (int64_t q = 0; q < c->n_queries; q++)
+        for (int32_t h = 0; h < c->n_heads; h++)
+            for (int32_t j = 0; j < c->latent; j++) {
+                const float *x = m->q + q * m->q_stride + (int64_t)h * (c->nope + c->rope);
+                double sum = 0;
+                for (int32_t d = 0; d < c->nope; d++)
+                    sum += (double)x[d] * m->k_up[((int64_t)h * c->nope + d) * c->latent + j];
+                m->q_latent[q * m->latent_stride + (int64_t)h * c->latent + j] = (float)sum;
+            }
+}
+
+static void make_mla(struct mla *m, const struct mla_case *c, uint64_t seed) {
+    struct lp_rng rng;
+    lp_rng_init(&rng, seed);
+    *m = (struct mla){.c = *c, .n_keys = c->first_pos + c->n_queries};
+    m->scale = 1.0f / sqrtf((float)(c->nope + c->rope));
+    m->q_stride = (int64_t)c->n_heads * (c->nope + c->rope) + 3;
+    m->latent_stride = (int64_t)c->n_heads * c->latent + 1;
+    m->out_stride = (int64_t)c->n_heads * c->v_dim + 5;
+    m->latent_out_stride = (int64_t)c->n_heads * c->latent + 5;
+    m->rows = random_floats(&rng, m->n_keys * (c->latent + c->rope), 1.0f);
+    m->cache = new_cache(&rng, m->rows, m->n_keys, c->latent + c->rope, c->type, c->page_tokens);
+    m->q = random_floats(&rng, c->n_queries * m->q_stride, 2.0f);
+    m->q_latent = random_floats(&rng, c->n_queries * m->latent_stride, 1.0f);
+    make_weights(m, &rng);
+    absorb_queries(m);
+    if (!c->k) return;
+    m->ids = new_array(c->n_queries * c->k, sizeof *m->ids);
+    m->counts = new_array(c->n_queries, sizeof *m->counts);
+    random_selection(&rng, c->first_pos, c->n_queries, c->k, m->ids, m->counts);
+}
+
+static void free_mla(struct mla *m) {
+    void *blocks[] = {m->rows, m->q, m->q_latent, m->k_up, m->v_up, m->k_stored, m->ids, m->counts};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) lp_free(blocks[i]);
+    free_cache(&m->cache);
+}
+
+static struct lp_reserve mla_reserve(const struct mla *m) {
+    const struct mla_case *c = &m->c;
+    int32_t widths[] = {c->latent + c->rope, c->nope, c->v_dim};
+    int32_t widest = 1;
+    for (int i = 0; i < 3; i++)
+        if (widths[i] > widest) widest = widths[i];
+    return (struct lp_reserve){.n_rows = c->n_queries, .n_context = m->n_keys, .max_width = widest,
+                               .n_heads = c->n_heads, .latent = c->latent, .rope = c->rope,
+                               .nope = c->nope, .v_dim = c->v_dim};
+}
+
+static struct lp_visible visible(const struct mla *m, int64_t first, int64_t n) {
+    return (struct lp_visible){.first_pos = m->c.first_pos + first,
+                               .n_queries = n,
+                               .ids = m->ids ? m->ids + first * m->c.k : NULL,
+                               .counts = m->counts ? m->counts + first : NULL,
+                               .k = m->c.k};
+}
+
+// The queries first..first + n - 1 as one call.
+static void absorbed(struct lp_device *dev, const struct mla *m, int64_t first, int64_t n, float *out) {
+    const struct mla_case *c = &m->c;
+    struct lp_op_mla_absorbed op = {.q_latent = m->q_latent + first * m->latent_stride,
+                                    .q_latent_stride = m->latent_stride,
+                                    .q_rope = m->q + first * m->q_stride + c->nope,
+                                    .q_rope_stride = m->q_stride,
+                                    .q_rope_head_stride = c->nope + c->rope,
+                                    .cache = &m->cache.view,
+                                    .visible = visible(m, first, n),
+                                    .n_heads = c->n_heads,
+                                    .latent = c->latent,
+                                    .rope = c->rope,
+                                    .scale = m->scale,
+                                    .out = out + first * m->latent_out_stride,
+                                    .out_stride = m->latent_out_stride};
+    dev->backend->mla_absorbed(dev, &op);
+}
+
+static void expanded(struct lp_device *dev, const struct mla *m, int64_t first, int64_t n, float *out) {
+    const struct mla_case *c = &m->c;
+    struct lp_op_mla_expanded op = {.q = m->q + first * m->q_stride,
+                                    .q_stride = m->q_stride,
+                                    .cache = &m->cache.view,
+                                    .k_up = &m->k_weight,
+                                    .k_transposed = c->k_transposed,
+                                    .v_up = &m->v_weight,
+                                    .visible = visible(m, first, n),
+                                    .n_heads = c->n_heads,
+                                    .nope = c->nope,
+                                    .rope = c->rope,
+                                    .latent = c->latent,
+                                    .v_dim = c->v_dim,
+                                    .scale = m->scale,
+                                    .out = out + first * m->out_stride,
+                                    .out_stride = m->out_stride};
+    dev->backend->mla_expanded(dev, &op);
+}
+
+typedef void (*mla_form)(struct lp_device *, const struct mla *, int64_t, int64_t, float *);
+
+// The formula of the absorbed form, for one query and head, in double.
+static void formula(const struct mla *m, int64_t q, int32_t h, double *out) {
+    const struct mla_case *c = &m->c;
+    int64_t n = m->ids ? m->counts[q] : c->first_pos + q + 1, width = c->latent + c->rope;
+    double *p = new_array(n, sizeof *p), max = -INFINITY, sum = 0;
+    const float *q_rope = m->q + q * m->q_stride + (int64_t)h * (c->nope + c->rope) + c->nope;
+    for (int64_t i = 0; i < n; i++) {
+        const float *row = m->rows + (m->ids ? m->ids[q * c->k + i] : i) * width;
+        p[i] = 0;
+        for (int32_t j = 0; j < c->latent; j++)
+            p[i] += (double)m->q_latent[q * m->latent_stride + (int64_t)h * c->latent + j] * row[j];
+        for (int32_t j = 0; j < c->rope; j++) p[i] += (double)q_rope[j] * row[c->latent + j];
+        p[i] *= m->scale;
+        if (p[i] > max) max = p[i];
+    }
+    for (int64_t i = 0; i < n; i++) sum += p[i] = exp(p[i] - max);
+    for (int32_t j = 0; j < c->latent; j++) {
+        out[j] = 0;
+        for (int64_t i = 0; i < n; i++)
+            out[j] += p[i] / sum * m->rows[(m->ids ? m->ids[q * c->k + i] : i) * width + j];
+    }
+    lp_free(p);
+}
+
+// latent: the formula's output. v = W_UV latent is that of the expanded form.
+static void formula_outputs(const struct mla *m, float *latent_out, float *out) {
+    const struct mla_case *c = &m->c;
+    double *latent = new_array(c->latent, sizeof *latent);
+    for (int64_t q = 0; q < c->n_queries; q++)
+        for (int32_t h = 0; h < c->n_heads; h++) {
+            formula(m, q, h, latent);
+            for (int32_t j = 0; j < c->latent; j++)
+                latent_out[q * m->latent_out_stride + (int64_t)h * c->latent + j] = (float)latent[j];
+            for (int32_t d = 0; d < c->v_dim; d++) {
+                double sum = 0;
+                for (int32_t j = 0; j < c->latent; j++)
+                    sum += m->v_up[((int64_t)h * c->v_dim + d) * c->latent + j] * latent[j];
+                out[q * m->out_stride + (int64_t)h * c->v_dim + d] = (float)sum;
+            }
+        }
+    lp_free(latent);
+}
+
+// One form on all devices against `expected`, then in chunks.
+static void check_form(struct devices *d, const struct mla *m, mla_form form, const float *expected,
+                       int64_t stride, const char *what) {
+    int64_t width = stride - 5, n = m->c.n_queries;
+    float *out[N_DEVICES], *chunked = new_output(n, stride);
+    for (int i = 0; i < N_DEVICES; i++) {
+        out[i] = new_output(n, stride);
+        form(d->dev[i], m, 0, n, out[i]);
+        assert_guards(out[i], n, stride, width);
+        assert_close(out[i], expected, n, stride, width, what);
+    }
+    for (int i = 2; i <= N_SAME; i++) assert_same_bits(out[i], out[1], n * stride, "threads");
+    for (int64_t first = 0, size; first < n; first += size) { // chunks of 1, 2, 4, ...
+        size = first + 1 < n - first ? first + 1 : n - first;
+        form(d->dev[1 + (int)(first % N_SAME)], m, first, size, chunked);
+    }
+    assert_same_bits(chunked, out[1], n * stride, "chunks");
+    for (int i = 0; i < N_DEVICES; i++) lp_free(out[i]);
+    lp_free(chunked);
+}
+
+static void test_mla_forms(void **state) {
+    (void)state;
+    for (size_t i = 0; i < N_MLA; i++) {
+        struct mla m;
+        struct devices d;
+        make_mla(&m, &mla_cases[i], 100 + i);
+        struct lp_reserve need = mla_reserve(&m);
+        open_devices(&d, &need);
+        float *latent_out = new_array(m.c.n_queries * m.latent_out_stride, sizeof(float));
+        float *out = new_array(m.c.n_queries * m.out_stride, sizeof(float));
+        formula_outputs(&m, latent_out, out);
+        check_form(&d, &m, absorbed, latent_out, m.latent_out_stride, "absorbed");
+        check_form(&d, &m, expanded, out, m.out_stride, "expanded");
+        lp_free(latent_out);
+        lp_free(out);
+        close_devices(&d);
+        free_mla(&m);
+    }
+}
+
+// The same rows in other page layouts, and with a selection of all visible keys.
+static void test_mla_layouts(void **state) {
+    (void)state;
+    static const int32_t layouts[] = {1, 7, 64};
+    const struct mla_case shape = {6, 40, 8, 24, 16, 150, 9, 3, LP_TYPE_F16, 0, false};
+    struct mla m;
+    struct devices d;
+    struct lp_rng rng;
+    lp_rng_init(&rng, 5);
+    make_mla(&m, &shape, 7);
+    struct lp_reserve need = mla_reserve(&m);
+    open_devices(&d, &need);
+    mla_form forms[] = {absorbed, expanded};
+    for (int f = 0; f < 2; f++) {
+        int64_t stride = f ? m.out_stride : m.latent_out_stride;
+        float *base = new_output(9, stride), *other = new_output(9, stride);
+        forms[f](d.dev[2], &m, 0, 9, base);
+        for (int i = 0; i < 3; i++) {
+            struct mla moved = m;
+            moved.cache = new_cache(&rng, m.rows, m.n_keys, 48, LP_TYPE_F16, layouts[i]);
+            forms[f](d.dev[2], &moved, 0, 9, other);
+            assert_same_bits(other, base, 9 * stride, "pages");
+            free_cache(&moved.cache);
+        }
+        struct mla all = m;
+        all.c.k = 200;
+        all.ids = new_array(9 * 200, sizeof *all.ids);
+        all.counts = new_array(9, sizeof *all.counts);
+        random_selection(&rng, 150, 9, 200, all.ids, all.counts); // 200 > visible: all of them
+        for (int i = 1; i < N_DEVICES - 1; i++) {
+            forms[f](d.dev[i], &all, 0, 9, other);
+            assert_same_bits(other, base, 9 * stride, "full selection");
+        }
+        lp_free(all.ids);
+        lp_free(all.counts);
+        lp_free(base);
+        lp_free(other);
+    }
+    close_devices(&d);
+    free_mla(&m);
+}
+
+// Contexts of several segments, also where the segments get longer; with selection longer than one.
+static void test_mla_long(void **state) {
+    (void)state;
+    static const struct mla_case cases[] = {
+        {5, 24, 8, 8, 8, 2900, 3, 64, LP_TYPE_F16, 0, false},
+        {40, 16, 8, 8, 8, 2047, 2, 64, LP_TYPE_F16, 0, false},
+        {2, 16, 8, 8, 8, 32766, 4, 64, LP_TYPE_F16, 0, false}, // 32 segments of 1024, then 17 of 2048
+        {3, 16, 8, 8, 8, 5000, 3, 64, LP_TYPE_BF16, 2048, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct mla m;
+        struct devices d;
+        make_mla(&m, &cases[i], 40 + i);
+        struct lp_reserve need = mla_reserve(&m);
+        open_devices(&d, &need);
+        float *latent_out = new_array(m.c.n_queries * m.latent_out_stride, sizeof(float));
+        float *out = new_array(m.c.n_queries * m.out_stride, sizeof(float));
+        formula_outputs(&m, latent_out, out);
+        check_form(&d, &m, absorbed, latent_out, m.latent_out_stride, "absorbed, long");
+        check_form(&d, &m, expanded, out, m.out_stride, "expanded, long");
+        lp_free(latent_out);
+        lp_free(out);
+        close_devices(&d);
+        free_mla(&m);
+    }
+}
+
+static void spoil(struct mla *m, int64_t key, float value) {
+    struct lp_cache_view *v = &m->cache.view;
+    unsigned char *row = m->cache.block + (size_t)v->pages[key / v->page_tokens] * v->page_bytes +
+                         (size_t)(key % v->page_tokens) * v->row_bytes;
+    memcpy(row + 4 * 2, &value, 4); // latent value 2
+}
+
+// A NaN or infinity reaches the queries that see its key, and leaves the others as they were.
+static void test_mla_nonfinite(void **state) {
+    (void)state;
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    for (int selection = 0; selection < 2; selection++)
+        for (int b = 0; b < 3; b++) {
+            const struct mla_case shape = {4, 20, 4, 8, 12, 60, 12, 7, LP_TYPE_F32, selection ? 30 : 0, false};
+            struct mla m;
+            struct devices d;
+            make_mla(&m, &shape, 70 + (uint64_t)b);
+            struct lp_reserve need = mla_reserve(&m);
+            open_devices(&d, &need);
+            mla_form forms[] = {absorbed, expanded};
+            for (int f = 0; f < 2; f++)
+                for (int i = 1; i < N_DEVICES; i++) {
+                    int64_t stride = f ? m.out_stride : m.latent_out_stride, key = 65;
+                    float *good = new_output(12, stride), *out = new_output(12, stride);
+                    forms[f](d.dev[i], &m, 0, 12, good);
+                    float kept = m.rows[key * 24 + 2];
+                    spoil(&m, key, bad[b]);
+                    forms[f](d.dev[i], &m, 0, 12, out);
+                    spoil(&m, key, kept);
+                    for (int64_t q = 0; q < 12; q++) {
+                        bool sees = 60 + q >= key;
+                        for (int32_t s = 0; selection && sees; s++) {
+                            sees = s < m.counts[q] && m.ids[q * 30 + s] <= key;
+                            if (!sees || m.ids[q * 30 + s] == key) break;
+                        }
+                        if (!sees) assert_same_bits(out + q * stride, good + q * stride, stride - 5, "unseen");
+                        for (int32_t h = 0; sees && h < 4; h++) {
+                            int n_bad = 0, n = f ? 12 : 20;
+                            for (int32_t j = 0; j < n; j++) n_bad += !isfinite(out[q * stride + h * n + j]);
+                            assert_true(n_bad > 0);
+                            if (b == 0) assert_int_equal(n_bad, n);
+                        }
+                    }
+                    lp_free(good);
+                    lp_free(out);
+                }
+            close_devices(&d);
+            free_mla(&m);
+        }
+}
+
+struct gqa_case {
+    int32_t n_heads, n_kv_heads, head_dim, v_dim;
+    int64_t first_pos, n_queries;
+    int32_t page_tokens;
+    lp_type type;
+};
+
+static const struct gqa_case gqa_cases[] = {
+    {1, 1, 1, 1, 0, 1, 1, LP_TYPE_F32},        {4, 2, 16, 16, 0, 33, 7, LP_TYPE_F16},
+    {6, 6, 13, 21, 70, 7, 64, LP_TYPE_BF16},   {32, 4, 128, 128, 100, 2, 64, LP_TYPE_F16},
+    {70, 1, 33, 17, 63, 3, 7, LP_TYPE_F32},    {8, 2, 64, 64, 3000, 2, 64, LP_TYPE_F16},
+    {2, 1, 8, 8, 32765, 5, 64, LP_TYPE_BF16}, {2, 1, 600, 520, 20, 3, 7, LP_TYPE_F32},
+};
+
+struct gqa {
+    struct gqa_case c;
+    int64_t n_keys, q_stride, out_stride;
+    float *q, *k_rows, *v_rows;
+    struct cache k, v;
+};
+
+static void gqa(struct lp_device *dev, const struct gqa *g, int64_t first, int64_t n, float *out) {
+    struct lp_op_gqa op = {.q = g->q + first * g->q_stride,
+                           .q_stride = g->q_stride,
+                           .k = &g->k.view,
+                           .v = &g->v.view,
+                           .visible = {.first_pos = g->c.first_pos + first, .n_queries = n},
+                           .n_heads = g->c.n_heads,
+                           .n_kv_heads = g->c.n_kv_heads,
+                           .head_dim = g->c.head_dim,
+                           .v_dim = g->c.v_dim,
+                           .scale = 1.0f / sqrtf((float)g->c.head_dim),
+                           .out = out + first * g->out_stride,
+                           .out_stride = g->out_stride};
+    dev->backend->gqa(dev, &op);
+}
+
+static void gqa_formula(const struct gqa *g, float *out) {
+    const struct gqa_case *c = &g->c;
+    double *p = new_array(g->n_keys, sizeof *p), scale = 1.0f / sqrtf((float)c->head_dim);
+    for (int64_t q = 0; q < c->n_queries; q++)
+        for (int32_t h = 0; h < c->n_heads; h++) {
+            int64_t n = c->first_pos + q + 1, kv = h / (c->n_heads / c->n_kv_heads);
+            double max = -INFINITY, sum = 0;
+            for (int64_t s = 0; s < n; s++) {
+                p[s] = 0;
+                for (int32_t d = 0; d < c->head_dim; d++)
+                    p[s] += (double)g->q[q * g->q_stride + (int64_t)h * c->head_dim + d] *
+                            g->k_rows[(s * c->n_kv_heads + kv) * c->head_dim + d];
+                p[s] *= scale;
+                if (p[s] > max) max = p[s];
+            }
+            for (int64_t s = 0; s < n; s++) sum += p[s] = exp(p[s] - max);
+            for (int32_t d = 0; d < c->v_dim; d++) {
+                double value = 0;
+                for (int64_t s = 0; s < n; s++)
+                    value += p[s] * g->v_rows[(s * c->n_kv_heads + kv) * c->v_dim + d];
+                out[q * g->out_stride + (int64_t)h * c->v_dim + d] = (float)(value / sum);
+            }
+        }
+    lp_free(p);
+}
+
+static void check_gqa_case(const struct gqa_case *c, uint64_t seed) {
+    struct lp_rng rng;
+    lp_rng_init(&rng, seed);
+    struct gqa g = {.c = *c, .n_keys = c->first_pos + c->n_queries};
+    struct devices d;
+    g.q_stride = (int64_t)c->n_heads * c->head_dim + 2;
+    g.out_stride = (int64_t)c->n_heads * c->v_dim + 5;
+    g.q = random_floats(&rng, c->n_queries * g.q_stride, 2.0f);
+    int32_t k_width = c->n_kv_heads * c->head_dim, v_width = c->n_kv_heads * c->v_dim;
+    g.k_rows = random_floats(&rng, g.n_keys * k_width, 1.0f);
+    g.v_rows = random_floats(&rng, g.n_keys * v_width, 1.0f);
+    g.k = new_cache(&rng, g.k_rows, g.n_keys, k_width, c->type, c->page_tokens);
+    g.v = new_cache(&rng, g.v_rows, g.n_keys, v_width, c->type, c->page_tokens);
+    int32_t q_width = c->n_heads * (c->head_dim > c->v_dim ? c->head_dim : c->v_dim);
+    struct lp_reserve need = {.n_rows = c->n_queries, .n_context = g.n_keys, .max_width = q_width,
+                              .n_heads = c->n_heads};
+    open_devices(&d, &need);
+    int64_t n = c->n_queries, stride = g.out_stride;
+    float *expected = new_array(n * stride, sizeof(float)), *out[N_DEVICES], *chunked = new_output(n, stride);
+    gqa_formula(&g, expected);
+    for (int i = 0; i < N_DEVICES; i++) {
+        out[i] = new_output(n, stride);
+        gqa(d.dev[i], &g, 0, n, out[i]);
+        assert_guards(out[i], n, stride, stride - 5);
+        assert_close(out[i], expected, n, stride, stride - 5, "gqa");
+    }
+    for (int i = 2; i <= N_SAME; i++) assert_same_bits(out[i], out[1], n * stride, "threads");
+    struct cache k = new_cache(&rng, g.k_rows, g.n_keys, k_width, c->type, 5), old = g.k;
+    g.k = k; // another page layout for the keys alone, and one query a call
+    for (int64_t q = 0; q < n; q++) gqa(d.dev[1 + (int)(q % N_SAME)], &g, q, 1, chunked);
+    assert_same_bits(chunked, out[1], n * stride, "chunks");
+    g.k = old;
+    for (int i = 0; i < N_DEVICES; i++) lp_free(out[i]);
+    void *blocks[] = {expected, chunked, g.q, g.k_rows, g.v_rows};
+    for (int i = 0; i < 5; i++) lp_free(blocks[i]);
+    free_cache(&k);
+    free_cache(&g.k);
+    free_cache(&g.v);
+    close_devices(&d);
+}
+
+static void test_gqa(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof gqa_cases / sizeof gqa_cases[0]; i++) check_gqa_case(&gqa_cases[i], 300 + i);
+}
+
+// As test_mla_nonfinite: keys, then values; one query a key later does not notice.
+static void test_gqa_nonfinite(void **state) {
+    (void)state;
+    enum { WIDTH = 24, KEYS = 80, BAD_KEY = 70 };
+    struct devices d;
+    struct lp_rng rng;
+    lp_rng_init(&rng, 8);
+    struct lp_reserve need = {.n_rows = 20, .n_context = KEYS, .max_width = 48, .n_heads = 4};
+    open_devices(&d, &need);
+    for (int where = 0; where < 2; where++) {
+        struct gqa g = {.c = {4, 2, 12, 12, 60, 20, 7, LP_TYPE_F16}, .n_keys = KEYS, .q_stride = 48, .out_stride = 48};
+        g.q = random_floats(&rng, 20 * 48, 1.0f);
+        g.k_rows = random_floats(&rng, KEYS * WIDTH, 1.0f);
+        g.v_rows = random_floats(&rng, KEYS * WIDTH, 1.0f);
+        struct cache good_k = new_cache(&rng, g.k_rows, KEYS, WIDTH, LP_TYPE_F16, 7);
+        struct cache good_v = new_cache(&rng, g.v_rows, KEYS, WIDTH, LP_TYPE_F16, 7);
+        (where ? g.v_rows : g.k_rows)[BAD_KEY * WIDTH + 15] = NAN; // of the second key/value head
+        struct cache bad = new_cache(&rng, where ? g.v_rows : g.k_rows, KEYS, WIDTH, LP_TYPE_F16, 7);
+        for (int k = 1; k < N_DEVICES; k++) {
+            float *good = new_output(20, 48), *out = new_output(20, 48);
+            g.k = good_k, g.v = good_v;
+            gqa(d.dev[k], &g, 0, 20, good);
+            if (where) g.v = bad;
+            else g.k = bad;
+            gqa(d.dev[k], &g, 0, 20, out);
+            for (int64_t q = 0; q < 20; q++) {
+                bool sees = 60 + q >= BAD_KEY;
+                assert_same_bits(out + q * 48, good + q * 48, sees ? 24 : 48, "unseen");
+                for (int i = 24; sees && i < 48; i++)
+                    assert_true(isnan(out[q * 48 + i]) || (where && i % 12 != 3));
+            }
+            lp_free(good);
+            lp_free(out);
+        }
+        free_cache(&good_k);
+        free_cache(&good_v);
+        free_cache(&bad);
+        lp_free(g.q), lp_free(g.k_rows), lp_free(g.v_rows);
+    }
+    close_devices(&d);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mla_forms), cmocka_unit_test(test_mla_layouts), cmocka_unit_test(test_mla_long),
+        cmocka_unit_test(test_mla_nonfinite), cmocka_unit_test(test_gqa),
+        cmocka_unit_test(test_gqa_nonfinite),
+    };
+    return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
+}
