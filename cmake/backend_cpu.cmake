@@ -3,7 +3,7 @@
 set(LP_CPU_SOURCES backend/kernels.c)
 foreach(stem cpu_device cpu_features cpu_selfcheck cpu_mat_scratch cpu_matmul cpu_head_matmul cpu_experts
              cpu_quantize_act_avx2 cpu_matmul_plain cpu_matmul_avx2 cpu_matmul_avx2_q32
-             cpu_matmul_avx2_k cpu_matmul_vnni
+             cpu_matmul_avx2_k cpu_matmul_avx2_iq cpu_matmul_vnni
              cpu_attn cpu_attn_mla cpu_attn_mla_expanded cpu_attn_gqa cpu_indexer
              cpu_elementwise cpu_router cpu_lanes_plain cpu_lanes_avx2 cpu_lanes_avx512)
   if(EXISTS ${CMAKE_SOURCE_DIR}/src/backend/cpu/${stem}.c)
@@ -25,3 +25,7 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
     endif()
   endforeach()
 endif()
+
+# A figure, not a test: built when asked for by name.
+add_executable(bench_matmul EXCLUDE_FROM_ALL bench/kernels/bench_matmul.c)
+target_link_libraries(bench_matmul PRIVATE lp_backend)

@@ -1,4 +1,5 @@
-set(LP_CLI_SOURCES cli/args.c cli/npy.c cli/cmd_dump.c cli/cmd_tokenize.c cli/cmd_run.c)
+set(LP_CLI_SOURCES cli/args.c cli/npy.c cli/cmd_dump.c cli/cmd_tokenize.c cli/cmd_run.c
+    cli/clean.c cli/limits.c cli/bench_report.c cli/inspect_report.c cli/inspect_print.c)
 set(stub "#include \"cli/args.h\"\n")
 foreach(c serve inspect bench) # TEMPORARY while these land
   if(EXISTS ${CMAKE_SOURCE_DIR}/src/cli/cmd_${c}.c AND (NOT c STREQUAL serve OR EXISTS ${CMAKE_SOURCE_DIR}/cmake/serve.cmake))

@@ -33,8 +33,10 @@ static void read_worker(void *job_, int worker, int n_workers) {
     size_t begin, end;
     lp_worker_range(job->n, 64, worker, n_workers, &begin, &end);
     uint64_t sum[8] = {0};
-    for (size_t i = begin; i + 8 <= end; i += 8)
+    for (size_t i = begin; i + 8 <= end; i += 8) {
+        __builtin_prefetch(job->words + i + 512); // 4 KiB ahead: past the page the hardware stops at
         for (int k = 0; k < 8; k++) sum[k] += job->words[i + (size_t)k];
+    }
     for (int k = 1; k < 8; k++) sum[0] += sum[k];
     job->sums[worker * 8] = sum[0];
 }
@@ -96,6 +98,7 @@ static void bench_type(struct lp_device *dev, const struct lp_type_info *type, u
         if (took < best) best = took;
     }
     double decode = (double)w.n_out * (double)row_bytes / best * 1e-9;
+    w.data = data;
     w.n_out = PREFILL_OUT;
     op.y_stride = PREFILL_OUT;
     op.n_rows = PREFILL_ROWS;

@@ -12,8 +12,9 @@ static bool unspell(struct lp_str text, struct lp_bytes *out) {
         unsigned char c = (unsigned char)text.data[i];
         uint32_t code_point = c;
         if (c >= 0x80) { // two-byte characters reach U+07FF; the spelling ends at U+0143
-            bool two = (c & 0xE0) == 0xC0 && i + 1 < text.len && ((unsigned char)text.data[i + 1] & 0xC0) == 0x80;
-            code_point = two ? (c & 0x1Fu) << 6 | ((unsigned char)text.data[++i] & 0x3Fu) : UINT32_MAX;
+            unsigned char after = i + 1 < text.len ? (unsigned char)text.data[++i] : 0;
+            bool two = (c & 0xE0) == 0xC0 && (after & 0xC0) == 0x80;
+            code_point = two ? (c & 0x1Fu) << 6 | (after & 0x3Fu) : UINT32_MAX;
         }
         int byte = lp_bpe_char_byte(code_point);
         if (byte < 0) {

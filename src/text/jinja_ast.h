@@ -146,6 +146,8 @@ struct lp_jinja_parser {
     unsigned nesting, loops;
     unsigned conditions; // inside if blocks, where an unknown filter is an error only if reached
     struct lp_jinja_params *params; // of the macro around, or NULL
+    struct lp_str content_names[8]; // variables that were set to a message's content
+    size_t n_content_names;
     struct lp_err *err;
     lp_status status;
 };

@@ -147,7 +147,7 @@ static int hex_digit(char c) {
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 static bool is_name_char(unsigned char c) {
-    return is_digit((char)c) || (c | 0x20) - 'a' < 26u || c == '_' || c >= 0x80;
+    return is_digit((char)c) || (unsigned)(c | 0x20) - 'a' < 26u || c == '_' || c >= 0x80;
 }
 
 // A numeric escape of `digits` hexadecimal digits at s[*i].

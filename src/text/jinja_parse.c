@@ -118,12 +118,28 @@ static bool parse_only_body(parser *p, node *n, const char *end) {
     return true;
 }
 
-static bool names_content(const node *n) {
+// Whether an expression is a message's content: content, x.content, x['content'], x.get('content'),
+// or a variable set to one of these.
+static bool is_content(const parser *p, const node *n) {
     struct lp_str content = lp_str_from("content");
+    const node *key = NULL;
+    if (n->kind == LP_JINJA_N_NAME)
+        for (size_t i = 0; i < p->n_content_names; i++)
+            if (lp_str_equal(n->name, p->content_names[i])) return true;
     if (n->kind == LP_JINJA_N_NAME || n->kind == LP_JINJA_N_ATTR)
         return lp_str_equal(n->name, content);
-    return n->kind == LP_JINJA_N_ITEM && n->b->kind == LP_JINJA_N_CONST &&
-           lp_jinja_is_str(n->b->value) && lp_str_equal(n->b->value.s, content);
+    if (n->kind == LP_JINJA_N_ITEM) key = n->b;
+    if (n->kind == LP_JINJA_N_CALL && n->a->kind == LP_JINJA_N_ATTR && n->args.n_pos &&
+        lp_str_is(n->a->name, "get"))
+        key = n->args.pos[0];
+    return key && key->kind == LP_JINJA_N_CONST && lp_jinja_is_str(key->value) &&
+           lp_str_equal(key->value.s, content);
+}
+
+static void note_content_name(parser *p, const node *target, const node *value) {
+    size_t room = sizeof p->content_names / sizeof *p->content_names - p->n_content_names;
+    if (target->kind == LP_JINJA_N_NAME && room && is_content(p, value))
+        p->content_names[p->n_content_names++] = target->name;
 }
 
 static node *parse_for(parser *p) {
@@ -138,7 +154,7 @@ static node *parse_for(parser *p) {
         return NULL;
     }
     if (!(n->b = lp_jinja_parse_tuple(p, false, "recursive"))) return NULL;
-    if (names_content(n->b)) p->jinja->iterates_content = true;
+    if (is_content(p, n->b)) p->jinja->iterates_content = true;
     if (lp_jinja_skip_name(p, "if") && !(n->c = lp_jinja_parse_expression(p))) return NULL;
     n->flag = lp_jinja_skip_name(p, "recursive");
     static const char *const ends[] = {"endfor", "else", NULL};
@@ -197,8 +213,9 @@ static node *parse_set(parser *p) {
     node *n = lp_jinja_node_new(p, LP_JINJA_N_SET);
     if (!n || !(n->a = lp_jinja_parse_target(p, true, NULL))) return NULL;
     if (lp_jinja_skip(p, '=')) {
-        n->b = lp_jinja_parse_tuple(p, true, NULL);
-        return n->b ? n : NULL;
+        if (!(n->b = lp_jinja_parse_tuple(p, true, NULL))) return NULL;
+        note_content_name(p, n->a, n->b);
+        return n;
     }
     n->kind = LP_JINJA_N_SET_BLOCK;
     n->b = lp_jinja_parse_filters(p, NULL, false);

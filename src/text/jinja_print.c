@@ -241,7 +241,7 @@ static bool add_json_str(struct lp_jinja_run *run, struct lp_str s, bool ascii) 
         if (escape) {
             const char text[3] = {'\\', *escape, 0};
             TRY(lp_jinja_build_puts(run, text));
-        } else if (cp < 0x20 || (ascii && cp >= 0x80)) {
+        } else if (cp < 0x20 || (ascii && cp >= 0x7f)) {
             TRY(add_json_unit(run, cp));
         } else {
             TRY(lp_jinja_build_add(run, (struct lp_str){s.data + at, n}));

@@ -39,8 +39,25 @@ TYPE_TEST(sequence, v.type == LP_JINJA_STRING || v.type == LP_JINJA_DICT ||
                         v.type == LP_JINJA_UNDEFINED ||
                         (v.type == LP_JINJA_SEQ &&
                          (v.seq->kind <= LP_JINJA_RANGE)))
-TYPE_TEST(filter, lp_jinja_is_str(v) && lp_jinja_filter(v.s))
-TYPE_TEST(test, lp_jinja_is_str(v) && lp_jinja_test(v.s))
+
+// "'upper' is filter": a look-up in a table, which unhashable values cannot ask for.
+static bool is_builtin(run_state *run, call_args *call, bool filter, lp_value *out) {
+    lp_value v = call->self;
+    bool hashable;
+    if (!lp_jinja_hashable(run, v, 0, &hashable)) return false;
+    if (!hashable)
+        return lp_jinja_fail(run, LP_STATUS_FORMAT, "a %s cannot be the name of a filter or test",
+                             lp_jinja_type_name(v));
+    return answer(out, lp_jinja_is_str(v) && (filter ? lp_jinja_filter(v.s) : lp_jinja_test(v.s)));
+}
+
+static bool test_filter(run_state *run, call_args *call, lp_value *out) {
+    return is_builtin(run, call, true, out);
+}
+
+static bool test_test(run_state *run, call_args *call, lp_value *out) {
+    return is_builtin(run, call, false, out);
+}
 
 static bool test_divisible(run_state *run, call_args *call, lp_value *out) {
     lp_value rest;

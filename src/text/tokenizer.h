@@ -39,7 +39,9 @@ struct lp_tokenizer;
 
 // Copies what it needs. Errors (FORMAT/UNSUPPORTED/LIMIT) name the key or token and its value:
 // unknown model or pre, ids out of range, merges without a space or with unknown parts, doubled
-// token strings that cannot be told apart, a byte token such as "<0x-1>", missing byte tokens.
+// token strings that cannot be told apart, a byte token such as "<0x-1>", missing byte tokens. Some
+// published gpt2 vocabularies (SmolLM2) lack rare bytes: control characters other than tab and line
+// ends, first bytes of unassigned planes. Those are warned about, and left out of texts.
 lp_status lp_tokenizer_new(struct lp_tokenizer **out, const struct lp_vocab_params *params,
                            struct lp_err *err);
 void lp_tokenizer_free(struct lp_tokenizer *tok); // NULL is allowed

@@ -279,7 +279,7 @@ def hyperparameters(good):
             ("attention.indexer.key_length", (0, 8, u32), ("indexer.",)),
             ("attention.indexer.top_k", (0, u32), ()),
             ("rope.dimension_count", (0, 15, 2**31), ("attn_",)),
-            ("expert_count", (0, 7, 2**31), ("exps", "ffn_gate_inp", "exp_probs_b")),
+            ("expert_count", (0, 7, 2**31), ("exps", "ffn_gate", "exp_probs_b")),
             ("expert_used_count", (0, 9, u32), ()),
             ("expert_feed_forward_length", (0, 33), ("exps", "shexp")),
             ("expert_shared_count", (2, u32), ("shexp",)),
@@ -291,9 +291,16 @@ def hyperparameters(good):
         for v in values:
             yield hyper(key, U32, v, None, *more)
     for key, values in (("attention.layer_norm_rms_epsilon", (NAN, INF, 0.0, -1e-5)), ("rope.freq_base", (NAN, INF, 0.0, -1.0)),
-                        ("expert_weights_scale", (NAN, INF)), ("rope.scaling.factor", (NAN,))):
+                        ("expert_weights_scale", (NAN, INF))):
         for v in values:
             yield hyper(key, F32, v)
+    for scaling in ("linear", "yarn"):
+        for v, label in ((NAN, "nan"), (INF, "inf"), (-1.0, "negative")):
+            g = good.copy()
+            g.set(f"{arch}.rope.scaling.type", STR, scaling)
+            g.set(f"{arch}.rope.scaling.factor", F32, v)
+            g.set(f"{arch}.rope.scaling.original_context_length", U32, 4096)
+            yield one(f"rope_{scaling}_factor_{label}", f"rope.scaling.factor is {v} with {scaling} scaling", "rope.scaling.factor", g, "dump")
     yield hyper("rope.scaling.type", STR, "spiral")
     for key, type_, value in (("block_count", STR, str(blocks)), ("embedding_length", F32, 64.0), ("attention.layer_norm_rms_epsilon", STR, "1e-5"),
                               ("expert_weights_norm", STR, "true"), ("attention.head_count", BOOL, 1), ("rope.freq_base", U64, 10000)):
@@ -380,8 +387,7 @@ def binding(good):
                       ("blk.2.attn_k_b.weight", lambda t: reshaped(t, t.ne[:2] + [1])), ("blk.0.indexer.proj.weight", lambda t: reshaped(t, t.ne[::-1])),
                       ("blk.0.indexer.k_norm.bias", lambda t: reshaped(t, [1]))):
         yield edit(f"shape_{n}", f"wrong shape of {n}", n, change)
-    for type_, label in ((T_F16, "f16"), (T_BF16, "bf16"), (T_I32, "i32")):
-        yield edit(f"norm_{label}", f"a norm stored as {label}", "blk.1.attn_norm.weight", lambda t, y=type_: retyped(t, y, 0x3c))
+    yield edit("norm_i32", "a norm stored as i32", "blk.1.attn_norm.weight", lambda t: retyped(t, T_I32, 0x3c))
     for n in ("blk.0.ffn_gate.weight", "blk.1.ffn_gate_inp.weight", "token_embd.weight", "blk.1.ffn_up_exps.weight"):
         yield edit(f"i8_{n}", f"{n} stored as i8", n, lambda t: retyped(t, T_I8, 1))
 
@@ -434,7 +440,7 @@ def tokenizer(good):
             else:
                 g.drop("tokenizer.ggml." + key)
         return one(name, what, needles, g, "dump")
-    for key in ("model", "tokens", "merges", "pre"):
+    for key in ("model", "tokens", "merges"):
         yield case(f"missing_tokenizer_{key}", f"tokenizer.ggml.{key} is missing", f"tokenizer.ggml.{key}", (key,))
     types = good.value("tokenizer.ggml.token_type")
     yield case("tokens_short", "one token fewer than the embedding has rows", "token", ("tokens", ARR, STR, tokens[:-1]), ("token_type", ARR, I32, types[:-1]))
@@ -449,7 +455,7 @@ def tokenizer(good):
     yield case("merges_unknown", "a merge of pieces that are no tokens", "merge", ("merges", ARR, STR, merges + [b"qqqq zzzz"]))
     yield case("merges_empty_side", "a merge with an empty side, which would merge for ever", "merge", ("merges", ARR, STR, merges[:5] + [b" t"] + merges[5:]))
     yield case("merges_numbers", "merges are numbers", "merge", ("merges", ARR, I32, [1, 2]))
-    for key, v in (("eos_token_id", n), ("eot_token_id", 100000), ("bos_token_id", 2**32 - 1), ("eom_token_id", n)):
+    for key, v in (("eos_token_id", n), ("eot_token_id", 100000), ("bos_token_id", 2**31), ("eom_token_id", n)):
         yield case(f"{key}_range", f"{key} is {v}", key, (key, U32, v))
     yield case("eos_token_id_string", "eos_token_id is a string", "eos_token_id", ("eos_token_id", STR, "308"))
     yield case("tokenizer_model_unknown", "an unknown tokenizer", ["tokenizer.ggml.model", "unigram"], ("model", STR, "unigram"))
@@ -457,6 +463,16 @@ def tokenizer(good):
 
 
 def controls(good):
+    for type_, label in ((T_F16, "f16"), (T_BF16, "bf16")):
+        g = good.copy()
+        retyped(g.tensor("blk.1.attn_norm.weight"), type_, 0x3c)
+        yield one(f"good_norm_{label}", f"control: a norm stored as {label}, which float32 holds exactly", "", g, "none")
+    g = good.copy()
+    g.drop("tokenizer.ggml.pre")
+    yield one("good_without_tokenizer_pre", "control: tokenizer.ggml.pre is missing, which means the default one", "", g, "none")
+    g = good.copy()
+    g.set("tokenizer.ggml.bos_token_id", U32, 2**32 - 1)
+    yield one("good_bos_none", "control: bos_token_id is -1, as some files say that there is none", "", g, "none")
     yield Case("good", "control: the file itself", "", {"model.gguf": good.bytes()}, "none")
     yield Case("good_split_name", "control: a whole file whose name looks like a part", "", {"model-00001-of-00013.gguf": good.bytes()}, "none")
     pad = -len(good.tensors[-1].data) % good.align

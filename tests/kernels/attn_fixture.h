@@ -1,5 +1,5 @@
-// What the tests of the attention half share: devices of several kinds, arrays of random values with
-// guards behind them, caches in several page layouts, comparisons.
+// What the tests of the attention half share: devices of several kinds, arrays of random values
+// with guards behind them, caches in several page layouts, comparisons.
 #ifndef TESTS_ATTN_FIXTURE_H
 #define TESTS_ATTN_FIXTURE_H
 
@@ -17,8 +17,8 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 
-// Devices: [0] is ref; the first N_SAME cpu devices behind it differ in threads only and must give the
-// same bits; the last runs the plain kernels.
+// Devices: [0] is ref; the first N_SAME cpu devices behind it differ in threads only and must give
+// the same bits; the last runs the plain kernels.
 #define N_SAME 3
 #define N_DEVICES (N_SAME + 2)
 
@@ -56,8 +56,8 @@ static inline float *random_floats(struct lp_rng *rng, int64_t n, float deviatio
     return x;
 }
 
-// An output array [n_rows, stride] of which each row's first `width` values may be written: all of it
-// and GUARD values behind it hold a pattern.
+// An output array [n_rows, stride] of which each row's first `width` values may be written: all of
+// it and GUARD values behind it hold a pattern.
 #define GUARD 32
 #define PATTERN 0x7fa5a5a5u // a NaN that no kernel makes
 static inline float *new_output(int64_t n_rows, int64_t stride) {
@@ -71,8 +71,8 @@ static inline void assert_guards(const float *out, int64_t n_rows, int64_t strid
         memcpy(&bits, &out[i], 4);
         bool inside = i < n_rows * stride && i % stride < width;
         if (inside == (bits == PATTERN))
-            fail_msg("value %lld of row %lld was %s", (long long)(i % stride), (long long)(i / stride),
-                     inside ? "not written" : "overwritten");
+            fail_msg("value %lld of row %lld was %s", (long long)(i % stride),
+                     (long long)(i / stride), inside ? "not written" : "overwritten");
     }
 }
 
@@ -87,8 +87,8 @@ static inline void assert_close(const float *a, const float *b, int64_t n_rows, 
             double x = a[r * stride + i], y = b[r * stride + i];
             if (isnan(x) && isnan(y)) continue;
             if (!(fabs(x - y) <= 2e-5 * scale))
-                fail_msg("%s: row %lld value %lld is %.9g, expected %.9g (scale %.3g)", what, (long long)r,
-                         (long long)i, x, y, scale);
+                fail_msg("%s: row %lld value %lld is %.9g, expected %.9g (scale %.3g)", what,
+                         (long long)r, (long long)i, x, y, scale);
         }
     }
 }
@@ -96,7 +96,8 @@ static inline void assert_close(const float *a, const float *b, int64_t n_rows, 
 static inline void assert_same_bits(const float *a, const float *b, int64_t n, const char *what) {
     for (int64_t i = 0; i < n; i++)
         if (memcmp(&a[i], &b[i], 4) != 0)
-            fail_msg("%s: value %lld is %.9g in one run and %.9g in the other", what, (long long)i, a[i], b[i]);
+            fail_msg("%s: value %lld is %.9g in one run and %.9g in the other", what, (long long)i,
+                     a[i], b[i]);
 }
 
 struct cache {
@@ -107,8 +108,8 @@ struct cache {
 
 // n rows of x [n, width] in shuffled pages; all bytes that belong to no row are 0xff (NaN), and the
 // rows have a gap between them. Rounds x to the cache's type, so that it can serve a formula.
-static inline struct cache new_cache(struct lp_rng *rng, float *x, int64_t n, int32_t width, lp_type type,
-                                     int32_t page_tokens) {
+static inline struct cache new_cache(struct lp_rng *rng, float *x, int64_t n, int32_t width,
+                                     lp_type type, int32_t page_tokens) {
     struct cache c = {0};
     size_t value_bytes = type == LP_TYPE_F32 ? 4 : 2;
     int32_t n_pages = (int32_t)((n + page_tokens - 1) / page_tokens), n_slots = n_pages + 2;
@@ -123,14 +124,16 @@ static inline struct cache new_cache(struct lp_rng *rng, float *x, int64_t n, in
         c.pages[i] = c.pages[j];
         c.pages[j] = swap;
     }
-    c.view = (struct lp_cache_view){c.block, type, width, page_tokens, row_bytes, page_bytes, c.pages};
+    c.view =
+        (struct lp_cache_view){c.block, type, width, page_tokens, row_bytes, page_bytes, c.pages};
     for (int64_t s = 0; s < n; s++) {
         unsigned char *row = c.block + (size_t)c.pages[s / page_tokens] * page_bytes +
                              (size_t)(s % page_tokens) * row_bytes;
         for (int32_t i = 0; i < width; i++) {
             float *value = &x[s * width + i];
             uint16_t half = type == LP_TYPE_F16 ? lp_f32_to_f16(*value) : lp_f32_to_bf16(*value);
-            if (type == LP_TYPE_F32) memcpy(row + 4 * i, value, 4);
+            if (type == LP_TYPE_F32)
+                memcpy(row + 4 * i, value, 4);
             else {
                 memcpy(row + 2 * i, &half, 2);
                 *value = type == LP_TYPE_F16 ? lp_f16_to_f32(half) : lp_bf16_to_f32(half);
@@ -145,14 +148,15 @@ static inline void free_cache(struct cache *c) {
 }
 
 // For each query an ascending random selection of min(k, visible) positions, the own one always.
-static inline void random_selection(struct lp_rng *rng, int64_t first_pos, int64_t n_queries, int32_t k,
-                                    int32_t *ids, int32_t *counts) {
+static inline void random_selection(struct lp_rng *rng, int64_t first_pos, int64_t n_queries,
+                                    int32_t k, int32_t *ids, int32_t *counts) {
     for (int64_t q = 0; q < n_queries; q++) {
         int64_t n = first_pos + q + 1, left = n < k ? n : k, at = 0;
         counts[q] = (int32_t)left;
         for (int64_t s = 0; s < n; s++) {
             bool last = s == n - 1;
-            if (last ? left > 0 : left > 1 && lp_rng_unit(rng) * (double)(n - 1 - s) < (double)(left - 1)) {
+            if (last ? left > 0
+                     : left > 1 && lp_rng_unit(rng) * (double)(n - 1 - s) < (double)(left - 1)) {
                 ids[q * k + at++] = (int32_t)s;
                 left--;
             }

@@ -28,10 +28,10 @@ static const struct mla_case mla_cases[] = {
 struct mla {
     struct mla_case c;
     int64_t n_keys;
-    float *rows;      // [n_keys, latent + rope], as rounded to the cache
+    float *rows; // [n_keys, latent + rope], as rounded to the cache
     struct cache cache;
-    float *q;         // [n_queries, n_heads, nope + rope]
-    float *q_latent;  // [n_queries, n_heads, latent] = W_UK^T q_nope
+    float *q;        // [n_queries, n_heads, nope + rope]
+    float *q_latent; // [n_queries, n_heads, latent] = W_UK^T q_nope
     float *k_up, *v_up, *k_stored;
     struct lp_weight k_weight, v_weight;
     int32_t *ids, *counts;
@@ -54,7 +54,8 @@ static void make_weights(struct mla *m, struct lp_rng *rng) {
     const struct mla_case *c = &m->c;
     int64_t n = (int64_t)c->n_heads * c->nope * c->latent;
     m->k_up = random_floats(rng, n, 1.0f / sqrtf((float)c->latent));
-    m->v_up = random_floats(rng, (int64_t)c->n_heads * c->v_dim * c->latent, 1.0f / sqrtf((float)c->latent));
+    m->v_up = random_floats(rng, (int64_t)c->n_heads * c->v_dim * c->latent,
+                            1.0f / sqrtf((float)c->latent));
     m->k_stored = new_array(n, sizeof(float));
     for (int64_t i = 0; i < n; i++) {
         int64_t j = i % c->latent, d = i / c->latent % c->nope, h = i / c->latent / c->nope;
@@ -111,9 +112,14 @@ static struct lp_reserve mla_reserve(const struct mla *m) {
     int32_t widest = 1;
     for (int i = 0; i < 3; i++)
         if (widths[i] > widest) widest = widths[i];
-    return (struct lp_reserve){.n_rows = c->n_queries, .n_context = m->n_keys, .max_width = widest,
-                               .n_heads = c->n_heads, .latent = c->latent, .rope = c->rope,
-                               .nope = c->nope, .v_dim = c->v_dim};
+    return (struct lp_reserve){.n_rows = c->n_queries,
+                               .n_context = m->n_keys,
+                               .max_width = widest,
+                               .n_heads = c->n_heads,
+                               .latent = c->latent,
+                               .rope = c->rope,
+                               .nope = c->nope,
+                               .v_dim = c->v_dim};
 }
 
 static struct lp_visible visible(const struct mla *m, int64_t first, int64_t n) {
@@ -125,7 +131,8 @@ static struct lp_visible visible(const struct mla *m, int64_t first, int64_t n) 
 }
 
 // The queries first..first + n - 1 as one call.
-static void absorbed(struct lp_device *dev, const struct mla *m, int64_t first, int64_t n, float *out) {
+static void absorbed(struct lp_device *dev, const struct mla *m, int64_t first, int64_t n,
+                     float *out) {
     const struct mla_case *c = &m->c;
     struct lp_op_mla_absorbed op = {.q_latent = m->q_latent + first * m->latent_stride,
                                     .q_latent_stride = m->latent_stride,
@@ -143,7 +150,8 @@ static void absorbed(struct lp_device *dev, const struct mla *m, int64_t first, 
     dev->backend->mla_absorbed(dev, &op);
 }
 
-static void expanded(struct lp_device *dev, const struct mla *m, int64_t first, int64_t n, float *out) {
+static void expanded(struct lp_device *dev, const struct mla *m, int64_t first, int64_t n,
+                     float *out) {
     const struct mla_case *c = &m->c;
     struct lp_op_mla_expanded op = {.q = m->q + first * m->q_stride,
                                     .q_stride = m->q_stride,
@@ -197,7 +205,8 @@ static void formula_outputs(const struct mla *m, float *latent_out, float *out) 
         for (int32_t h = 0; h < c->n_heads; h++) {
             formula(m, q, h, latent);
             for (int32_t j = 0; j < c->latent; j++)
-                latent_out[q * m->latent_out_stride + (int64_t)h * c->latent + j] = (float)latent[j];
+                latent_out[q * m->latent_out_stride + (int64_t)h * c->latent + j] =
+                    (float)latent[j];
             for (int32_t d = 0; d < c->v_dim; d++) {
                 double sum = 0;
                 for (int32_t j = 0; j < c->latent; j++)
@@ -297,7 +306,8 @@ static void test_mla_long(void **state) {
     static const struct mla_case cases[] = {
         {5, 24, 8, 8, 8, 2900, 3, 64, LP_TYPE_F16, 0, false},
         {40, 16, 8, 8, 8, 2047, 2, 64, LP_TYPE_F16, 0, false},
-        {2, 16, 8, 8, 8, 32766, 4, 64, LP_TYPE_F16, 0, false}, // 32 segments of 1024, then 17 of 2048
+        {2, 16, 8, 8, 8, 32766, 4, 64, LP_TYPE_F16, 0,
+         false}, // 32 segments of 1024, then 17 of 2048
         {3, 16, 8, 8, 8, 5000, 3, 64, LP_TYPE_BF16, 2048, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -331,7 +341,8 @@ static void test_mla_nonfinite(void **state) {
     static const float bad[] = {NAN, INFINITY, -INFINITY};
     for (int selection = 0; selection < 2; selection++)
         for (int b = 0; b < 3; b++) {
-            const struct mla_case shape = {4, 20, 4, 8, 12, 60, 12, 7, LP_TYPE_F32, selection ? 30 : 0, false};
+            const struct mla_case shape = {
+                4, 20, 4, 8, 12, 60, 12, 7, LP_TYPE_F32, selection ? 30 : 0, false};
             struct mla m;
             struct devices d;
             make_mla(&m, &shape, 70 + (uint64_t)b);
@@ -353,10 +364,13 @@ static void test_mla_nonfinite(void **state) {
                             sees = s < m.counts[q] && m.ids[q * 30 + s] <= key;
                             if (!sees || m.ids[q * 30 + s] == key) break;
                         }
-                        if (!sees) assert_same_bits(out + q * stride, good + q * stride, stride - 5, "unseen");
+                        if (!sees)
+                            assert_same_bits(out + q * stride, good + q * stride, stride - 5,
+                                             "unseen");
                         for (int32_t h = 0; sees && h < 4; h++) {
                             int n_bad = 0, n = f ? 12 : 20;
-                            for (int32_t j = 0; j < n; j++) n_bad += !isfinite(out[q * stride + h * n + j]);
+                            for (int32_t j = 0; j < n; j++)
+                                n_bad += !isfinite(out[q * stride + h * n + j]);
                             assert_true(n_bad > 0);
                             if (b == 0) assert_int_equal(n_bad, n);
                         }
@@ -377,9 +391,9 @@ struct gqa_case {
 };
 
 static const struct gqa_case gqa_cases[] = {
-    {1, 1, 1, 1, 0, 1, 1, LP_TYPE_F32},        {4, 2, 16, 16, 0, 33, 7, LP_TYPE_F16},
-    {6, 6, 13, 21, 70, 7, 64, LP_TYPE_BF16},   {32, 4, 128, 128, 100, 2, 64, LP_TYPE_F16},
-    {70, 1, 33, 17, 63, 3, 7, LP_TYPE_F32},    {8, 2, 64, 64, 3000, 2, 64, LP_TYPE_F16},
+    {1, 1, 1, 1, 0, 1, 1, LP_TYPE_F32},       {4, 2, 16, 16, 0, 33, 7, LP_TYPE_F16},
+    {6, 6, 13, 21, 70, 7, 64, LP_TYPE_BF16},  {32, 4, 128, 128, 100, 2, 64, LP_TYPE_F16},
+    {70, 1, 33, 17, 63, 3, 7, LP_TYPE_F32},   {8, 2, 64, 64, 3000, 2, 64, LP_TYPE_F16},
     {2, 1, 8, 8, 32765, 5, 64, LP_TYPE_BF16}, {2, 1, 600, 520, 20, 3, 7, LP_TYPE_F32},
 };
 
@@ -446,11 +460,12 @@ static void check_gqa_case(const struct gqa_case *c, uint64_t seed) {
     g.k = new_cache(&rng, g.k_rows, g.n_keys, k_width, c->type, c->page_tokens);
     g.v = new_cache(&rng, g.v_rows, g.n_keys, v_width, c->type, c->page_tokens);
     int32_t q_width = c->n_heads * (c->head_dim > c->v_dim ? c->head_dim : c->v_dim);
-    struct lp_reserve need = {.n_rows = c->n_queries, .n_context = g.n_keys, .max_width = q_width,
-                              .n_heads = c->n_heads};
+    struct lp_reserve need = {
+        .n_rows = c->n_queries, .n_context = g.n_keys, .max_width = q_width, .n_heads = c->n_heads};
     open_devices(&d, &need);
     int64_t n = c->n_queries, stride = g.out_stride;
-    float *expected = new_array(n * stride, sizeof(float)), *out[N_DEVICES], *chunked = new_output(n, stride);
+    float *expected = new_array(n * stride, sizeof(float)), *out[N_DEVICES],
+          *chunked = new_output(n, stride);
     gqa_formula(&g, expected);
     for (int i = 0; i < N_DEVICES; i++) {
         out[i] = new_output(n, stride);
@@ -475,7 +490,8 @@ static void check_gqa_case(const struct gqa_case *c, uint64_t seed) {
 
 static void test_gqa(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof gqa_cases / sizeof gqa_cases[0]; i++) check_gqa_case(&gqa_cases[i], 300 + i);
+    for (size_t i = 0; i < sizeof gqa_cases / sizeof gqa_cases[0]; i++)
+        check_gqa_case(&gqa_cases[i], 300 + i);
 }
 
 // As test_mla_nonfinite: keys, then values; one query a key later does not notice.
@@ -488,20 +504,26 @@ static void test_gqa_nonfinite(void **state) {
     struct lp_reserve need = {.n_rows = 20, .n_context = KEYS, .max_width = 48, .n_heads = 4};
     open_devices(&d, &need);
     for (int where = 0; where < 2; where++) {
-        struct gqa g = {.c = {4, 2, 12, 12, 60, 20, 7, LP_TYPE_F16}, .n_keys = KEYS, .q_stride = 48, .out_stride = 48};
+        struct gqa g = {.c = {4, 2, 12, 12, 60, 20, 7, LP_TYPE_F16},
+                        .n_keys = KEYS,
+                        .q_stride = 48,
+                        .out_stride = 48};
         g.q = random_floats(&rng, 20 * 48, 1.0f);
         g.k_rows = random_floats(&rng, KEYS * WIDTH, 1.0f);
         g.v_rows = random_floats(&rng, KEYS * WIDTH, 1.0f);
         struct cache good_k = new_cache(&rng, g.k_rows, KEYS, WIDTH, LP_TYPE_F16, 7);
         struct cache good_v = new_cache(&rng, g.v_rows, KEYS, WIDTH, LP_TYPE_F16, 7);
         (where ? g.v_rows : g.k_rows)[BAD_KEY * WIDTH + 15] = NAN; // of the second key/value head
-        struct cache bad = new_cache(&rng, where ? g.v_rows : g.k_rows, KEYS, WIDTH, LP_TYPE_F16, 7);
+        struct cache bad =
+            new_cache(&rng, where ? g.v_rows : g.k_rows, KEYS, WIDTH, LP_TYPE_F16, 7);
         for (int k = 1; k < N_DEVICES; k++) {
             float *good = new_output(20, 48), *out = new_output(20, 48);
             g.k = good_k, g.v = good_v;
             gqa(d.dev[k], &g, 0, 20, good);
-            if (where) g.v = bad;
-            else g.k = bad;
+            if (where)
+                g.v = bad;
+            else
+                g.k = bad;
             gqa(d.dev[k], &g, 0, 20, out);
             for (int64_t q = 0; q < 20; q++) {
                 bool sees = 60 + q >= BAD_KEY;
@@ -522,9 +544,9 @@ static void test_gqa_nonfinite(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mla_forms), cmocka_unit_test(test_mla_layouts), cmocka_unit_test(test_mla_long),
-        cmocka_unit_test(test_mla_nonfinite), cmocka_unit_test(test_gqa),
-        cmocka_unit_test(test_gqa_nonfinite),
+        cmocka_unit_test(test_mla_forms), cmocka_unit_test(test_mla_layouts),
+        cmocka_unit_test(test_mla_long),  cmocka_unit_test(test_mla_nonfinite),
+        cmocka_unit_test(test_gqa),       cmocka_unit_test(test_gqa_nonfinite),
     };
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-// Norms, rotary embedding, add, SiLU and cache writes: against ref and against formulas in double, at
-// odd widths, in place, with extreme values; the same bits for any number of rows and threads.
+// Norms, rotary embedding, add, SiLU and cache writes: against ref and against formulas in double,
+// at odd widths, in place, with extreme values; the same bits for any number of rows and threads.
 #include "attn_fixture.h"
 
 static const int32_t widths[] = {1, 7, 8, 33, 64, 576, 7168};
@@ -18,14 +18,19 @@ struct rows {
 static void apply(struct lp_device *dev, const struct rows *r, int64_t first, int64_t n, float *y) {
     const float *x = r->x + first * r->stride;
     y += first * r->stride;
-    struct lp_op_rms_norm rms = {x, r->stride, r->what == RMS_NORM ? r->w : NULL, 1e-5f, y, r->stride, n, r->width};
+    struct lp_op_rms_norm rms = {
+        x, r->stride, r->what == RMS_NORM ? r->w : NULL, 1e-5f, y, r->stride, n, r->width};
     struct lp_op_layer_norm layer = {x, r->stride, r->w, r->b, 1e-5f, y, r->stride, n, r->width};
     struct lp_op_add add = {y, r->second + first * r->stride, r->stride, r->stride, n, r->width};
     struct lp_op_silu_mul silu = {x, r->second + first * r->stride, y, r->stride, n, r->width};
-    if (r->what == LAYER_NORM) dev->backend->layer_norm(dev, &layer);
-    else if (r->what == ADD) dev->backend->add(dev, &add);
-    else if (r->what == SILU_MUL) dev->backend->silu_mul(dev, &silu);
-    else dev->backend->rms_norm(dev, &rms);
+    if (r->what == LAYER_NORM)
+        dev->backend->layer_norm(dev, &layer);
+    else if (r->what == ADD)
+        dev->backend->add(dev, &add);
+    else if (r->what == SILU_MUL)
+        dev->backend->silu_mul(dev, &silu);
+    else
+        dev->backend->rms_norm(dev, &rms);
 }
 
 static void formula(const struct rows *r, int64_t t, float *out) {
@@ -63,7 +68,8 @@ static void check_rows(struct devices *d, const struct rows *r) {
         apply(d->dev[k], r, 0, r->n_rows, out[k]);
         assert_guards(out[k], r->n_rows, r->stride, r->width);
         assert_close(out[k], expected, r->n_rows, r->stride, r->width, "elementwise");
-        if (k > 1 && k <= N_SAME) assert_same_bits(out[k], out[1], r->n_rows * r->stride, "threads");
+        if (k > 1 && k <= N_SAME)
+            assert_same_bits(out[k], out[1], r->n_rows * r->stride, "threads");
     }
     float *single = start(r, true);
     struct rows in_place = *r;
@@ -84,8 +90,12 @@ static void test_rows(void **state) {
     lp_rng_init(&rng, 11);
     for (size_t i = 0; i < N_WIDTHS; i++)
         for (int what = 0; what < N_OPS; what++) {
-            struct rows r = {.what = (enum elementwise)what, .n_rows = i % 2 ? 33 : 5, .width = widths[i], .stride = widths[i] + 3};
-            float *x = random_floats(&rng, r.n_rows * r.stride, 3.0f), *second = random_floats(&rng, r.n_rows * r.stride, 1.0f);
+            struct rows r = {.what = (enum elementwise)what,
+                             .n_rows = i % 2 ? 33 : 5,
+                             .width = widths[i],
+                             .stride = widths[i] + 3};
+            float *x = random_floats(&rng, r.n_rows * r.stride, 3.0f),
+                  *second = random_floats(&rng, r.n_rows * r.stride, 1.0f);
             float *w = random_floats(&rng, r.width, 1.0f), *b = random_floats(&rng, r.width, 1.0f);
             r.x = x, r.second = second, r.w = w, r.b = b;
             check_rows(&d, &r);
@@ -101,7 +111,8 @@ static void test_silu_range(void **state) {
     struct lp_reserve need = {.n_rows = 1, .max_width = 4096};
     open_devices(&d, &need);
     float gate[4001], up[4001], y[4001];
-    for (int i = 0; i <= 4000; i++) gate[i] = (float)(i - 2000) * 0.05f, up[i] = 1.0f; // -100 .. 100
+    for (int i = 0; i <= 4000; i++)
+        gate[i] = (float)(i - 2000) * 0.05f, up[i] = 1.0f; // -100 .. 100
     for (int k = 0; k < N_DEVICES; k++) {
         struct lp_op_silu_mul op = {gate, up, y, 4001, 1, 4001};
         d.dev[k]->backend->silu_mul(d.dev[k], &op);
@@ -149,7 +160,7 @@ struct rope_case {
     float magnitude;
 };
 static const struct rope_case rope_cases[] = {
-    {1, 1, 2, 2, LP_ROPE_ADJACENT, 1.0f},     {5, 3, 16, 24, LP_ROPE_HALF, 1.0f},
+    {1, 1, 2, 2, LP_ROPE_ADJACENT, 1.0f},      {5, 3, 16, 24, LP_ROPE_HALF, 1.0f},
     {33, 20, 64, 256, LP_ROPE_ADJACENT, 1.3f}, {7, 2, 200, 210, LP_ROPE_HALF, 0.9f},
     {3, 5, 6, 6, LP_ROPE_ADJACENT, 1.0f},
 };
@@ -163,11 +174,15 @@ static void test_rope(void **state) {
     lp_rng_init(&rng, 21);
     for (size_t i = 0; i < sizeof rope_cases / sizeof rope_cases[0]; i++) {
         const struct rope_case *c = &rope_cases[i];
-        int64_t token_stride = (int64_t)c->n_heads * c->head_width + 1, n = c->n_tokens * token_stride;
-        float *x = random_floats(&rng, n, 1.0f), *expected = new_array(n, sizeof(float)), inv_freq[100];
+        int64_t token_stride = (int64_t)c->n_heads * c->head_width + 1,
+                n = c->n_tokens * token_stride;
+        float *x = random_floats(&rng, n, 1.0f), *expected = new_array(n, sizeof(float)),
+              inv_freq[100];
         int32_t positions[33];
-        for (int32_t p = 0; p < c->width / 2; p++) inv_freq[p] = (float)pow(10000.0, -2.0 * p / c->width);
-        for (int64_t t = 0; t < c->n_tokens; t++) positions[t] = (int32_t)(lp_rng_u64(&rng) % 1000000); // large angles
+        for (int32_t p = 0; p < c->width / 2; p++)
+            inv_freq[p] = (float)pow(10000.0, -2.0 * p / c->width);
+        for (int64_t t = 0; t < c->n_tokens; t++)
+            positions[t] = (int32_t)(lp_rng_u64(&rng) % 1000000); // large angles
         memcpy(expected, x, (size_t)n * sizeof *x);
         for (int64_t t = 0; t < c->n_tokens; t++)
             for (int32_t h = 0; h < c->n_heads; h++)
@@ -175,7 +190,8 @@ static void test_rope(void **state) {
                     float angle = (float)positions[t] * inv_freq[p];
                     int64_t row = t * token_stride + (int64_t)h * c->head_width;
                     int64_t a = row + (c->pairing == LP_ROPE_ADJACENT ? 2 * p : p);
-                    int64_t b = row + (c->pairing == LP_ROPE_ADJACENT ? 2 * p + 1 : p + c->width / 2);
+                    int64_t b =
+                        row + (c->pairing == LP_ROPE_ADJACENT ? 2 * p + 1 : p + c->width / 2);
                     expected[a] = (float)(c->magnitude * (x[a] * cos(angle) - x[b] * sin(angle)));
                     expected[b] = (float)(c->magnitude * (x[a] * sin(angle) + x[b] * cos(angle)));
                 }
@@ -183,14 +199,19 @@ static void test_rope(void **state) {
         for (int k = 0; k < N_DEVICES; k++) {
             float *y = new_array(n, sizeof *y);
             memcpy(y, x, (size_t)n * sizeof *x);
-            struct lp_op_rope op = {y, token_stride, c->head_width, c->n_tokens, c->n_heads, c->width, c->pairing, positions, inv_freq, c->magnitude};
+            struct lp_op_rope op = {y,          token_stride, c->head_width, c->n_tokens,
+                                    c->n_heads, c->width,     c->pairing,    positions,
+                                    inv_freq,   c->magnitude};
             d.dev[k]->backend->rope(d.dev[k], &op);
             assert_close(y, expected, c->n_tokens, token_stride, token_stride, "rope");
             for (int64_t j = 0; j < n; j++) // behind `width` nothing moves
-                if (j % token_stride % c->head_width >= c->width) assert_memory_equal(&y[j], &x[j], 4);
+                if (j % token_stride % c->head_width >= c->width)
+                    assert_memory_equal(&y[j], &x[j], 4);
             if (k > 1 && k <= N_SAME) assert_same_bits(y, first, n, "threads");
-            if (k == 1) first = y;
-            else lp_free(y);
+            if (k == 1)
+                first = y;
+            else
+                lp_free(y);
         }
         lp_free(first), lp_free(x), lp_free(expected);
     }
@@ -209,30 +230,44 @@ static void test_cache_write(void **state) {
     lp_rng_init(&rng, 31);
     for (int type = 0; type < 3; type++)
         for (int k = 0; k < N_DEVICES; k++) {
-            float *zero = new_array((ROWS + 5) * WIDTH, sizeof(float)), *x = random_floats(&rng, ROWS * (WIDTH + 2), 1.0f);
+            float *zero = new_array((ROWS + 5) * WIDTH, sizeof(float)),
+                  *x = random_floats(&rng, ROWS * (WIDTH + 2), 1.0f);
             for (int64_t i = 0; i < ROWS * (WIDTH + 2); i++) {
                 uint16_t half = (uint16_t)lp_rng_u64(&rng);
-                float low = types[type] == LP_TYPE_BF16 ? lp_bf16_to_f32(half) : lp_f16_to_f32(half);
-                float high = types[type] == LP_TYPE_BF16 ? lp_bf16_to_f32(half + 1) : lp_f16_to_f32(half + 1);
-                if (i % 4 == 0) x[i] = low;
-                else if (i % 4 == 1 && isfinite(low) && isfinite(high)) x[i] = low + (high - low) * 0.5f;
-                else if (i % 4 == 2 && isfinite(low) && isfinite(high)) x[i] = low + (high - low) * 0.499f;
+                float low =
+                    types[type] == LP_TYPE_BF16 ? lp_bf16_to_f32(half) : lp_f16_to_f32(half);
+                float high = types[type] == LP_TYPE_BF16 ? lp_bf16_to_f32(half + 1)
+                                                         : lp_f16_to_f32(half + 1);
+                if (i % 4 == 0)
+                    x[i] = low;
+                else if (i % 4 == 1 && isfinite(low) && isfinite(high))
+                    x[i] = low + (high - low) * 0.5f;
+                else if (i % 4 == 2 && isfinite(low) && isfinite(high))
+                    x[i] = low + (high - low) * 0.499f;
             }
             struct cache cache = new_cache(&rng, zero, ROWS + 5, WIDTH, types[type], 7);
             struct lp_op_cache_write op = {&cache.view, x, WIDTH + 2, 3, ROWS};
             d.dev[k]->backend->cache_write(d.dev[k], &op);
             for (int64_t s = 0; s < ROWS + 5; s++) {
-                const unsigned char *row = cache.block + (size_t)cache.pages[s / 7] * cache.view.page_bytes + (size_t)(s % 7) * cache.view.row_bytes;
+                const unsigned char *row = cache.block +
+                                           (size_t)cache.pages[s / 7] * cache.view.page_bytes +
+                                           (size_t)(s % 7) * cache.view.row_bytes;
                 for (int64_t i = 0; i < WIDTH; i++) {
                     float value = s < 3 || s >= 3 + ROWS ? 0 : x[(s - 3) * (WIDTH + 2) + i];
-                    uint16_t half = types[type] == LP_TYPE_F16 ? lp_f32_to_f16(value) : lp_f32_to_bf16(value), stored;
+                    uint16_t half = types[type] == LP_TYPE_F16 ? lp_f32_to_f16(value)
+                                                               : lp_f32_to_bf16(value),
+                             stored;
                     memcpy(&stored, row + 2 * i, 2);
-                    if (types[type] == LP_TYPE_F32) assert_memory_equal(row + 4 * i, &value, 4);
+                    if (types[type] == LP_TYPE_F32)
+                        assert_memory_equal(row + 4 * i, &value, 4);
                     else if (isnan(value))
-                        assert_true(isnan(types[type] == LP_TYPE_F16 ? lp_f16_to_f32(stored) : lp_bf16_to_f32(stored)));
-                    else assert_int_equal(stored, half);
+                        assert_true(isnan(types[type] == LP_TYPE_F16 ? lp_f16_to_f32(stored)
+                                                                     : lp_bf16_to_f32(stored)));
+                    else
+                        assert_int_equal(stored, half);
                 }
-                for (size_t gap = WIDTH * (types[type] == LP_TYPE_F32 ? 4 : 2); gap < cache.view.row_bytes; gap++)
+                for (size_t gap = WIDTH * (types[type] == LP_TYPE_F32 ? 4 : 2);
+                     gap < cache.view.row_bytes; gap++)
                     assert_int_equal(row[gap], 0xff);
             }
             free_cache(&cache);
@@ -243,8 +278,9 @@ static void test_cache_write(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows), cmocka_unit_test(test_silu_range), cmocka_unit_test(test_norm_nan),
-        cmocka_unit_test(test_rope), cmocka_unit_test(test_cache_write),
+        cmocka_unit_test(test_rows),        cmocka_unit_test(test_silu_range),
+        cmocka_unit_test(test_norm_nan),    cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_cache_write),
     };
     return cmocka_run_group_tests_name("elementwise", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-// The lightning indexer's selection: against scores in double, with ties, NaN and negative weights, and
-// bit for bit across threads, chunks and page layouts.
+// The lightning indexer's selection: against scores in double, with ties, NaN and negative weights,
+// and bit for bit across threads, chunks and page layouts.
 #include "attn_fixture.h"
 
 struct index_case {
@@ -10,10 +10,10 @@ struct index_case {
 };
 
 static const struct index_case cases[] = {
-    {1, 1, 1, 0, 1, 1, LP_TYPE_F32},      {2, 16, 4, 0, 33, 7, LP_TYPE_F32},
-    {3, 13, 40, 30, 33, 7, LP_TYPE_F16},  {32, 128, 64, 300, 7, 64, LP_TYPE_BF16},
+    {1, 1, 1, 0, 1, 1, LP_TYPE_F32},         {2, 16, 4, 0, 33, 7, LP_TYPE_F32},
+    {3, 13, 40, 30, 33, 7, LP_TYPE_F16},     {32, 128, 64, 300, 7, 64, LP_TYPE_BF16},
     {64, 128, 100, 500, 2, 64, LP_TYPE_F16}, {70, 24, 50, 131, 40, 64, LP_TYPE_F32},
-    {4, 32, 512, 100, 33, 64, LP_TYPE_F16}, {2, 8, 2048, 4000, 2, 64, LP_TYPE_F16},
+    {4, 32, 512, 100, 33, 64, LP_TYPE_F16},  {2, 8, 2048, 4000, 2, 64, LP_TYPE_F16},
 };
 
 struct index_data {
@@ -70,7 +70,8 @@ static double score(const struct index_data *x, int64_t q, int64_t s, double *si
     for (int32_t h = 0; h < x->c.n_heads; h++) {
         double dot = 0, magnitude = 0;
         for (int32_t d = 0; d < x->c.width; d++) {
-            double product = (double)x->q[q * x->q_stride + (int64_t)h * x->c.width + d] * x->rows[s * x->c.width + d];
+            double product = (double)x->q[q * x->q_stride + (int64_t)h * x->c.width + d] *
+                             x->rows[s * x->c.width + d];
             dot += product;
             magnitude += fabs(product);
         }
@@ -88,8 +89,8 @@ static int32_t *new_ids(int64_t n) {
     return ids;
 }
 
-// What the header promises of one query's ids: ascending, visible, count, -1 behind, the rest of the
-// stride untouched.
+// What the header promises of one query's ids: ascending, visible, count, -1 behind, the rest of
+// the stride untouched.
 static void check_shape(const struct index_data *x, int64_t q, const int32_t *ids, int32_t count) {
     int64_t n = x->c.first_pos + q + 1, k = n < x->c.top_k ? n : x->c.top_k;
     assert_int_equal(count, k);
@@ -97,7 +98,8 @@ static void check_shape(const struct index_data *x, int64_t q, const int32_t *id
         if (i < k) {
             assert_true(ids[i] >= 0 && ids[i] < n);
             if (i > 0) assert_true(ids[i] > ids[i - 1]);
-        } else assert_int_equal(ids[i], i < x->c.top_k ? -1 : UNTOUCHED);
+        } else
+            assert_int_equal(ids[i], i < x->c.top_k ? -1 : UNTOUCHED);
     }
 }
 
@@ -114,7 +116,8 @@ static void check_choice(const struct index_data *x, int64_t q, const int32_t *i
         if (!in && value > best_out) best_out = value;
     }
     if (best_out > worst_in + 2e-6 * largest)
-        fail_msg("query %lld: a key with score %.9g was left out, one with %.9g kept", (long long)q, best_out, worst_in);
+        fail_msg("query %lld: a key with score %.9g was left out, one with %.9g kept", (long long)q,
+                 best_out, worst_in);
 }
 
 static void test_selection(void **state) {
@@ -127,8 +130,11 @@ static void test_selection(void **state) {
         make_data(&x, &cases[i], &rng);
         place_keys(&x, &rng, cases[i].page_tokens);
         int64_t n = x.c.n_queries;
-        struct lp_reserve need = {.n_rows = n, .n_context = x.n_keys, .max_width = x.c.width,
-                                  .index_heads = x.c.n_heads, .index_width = x.c.width};
+        struct lp_reserve need = {.n_rows = n,
+                                  .n_context = x.n_keys,
+                                  .max_width = x.c.width,
+                                  .index_heads = x.c.n_heads,
+                                  .index_width = x.c.width};
         open_devices(&d, &need);
         int32_t *ids[N_DEVICES], counts[64];
         for (int k = 0; k < N_DEVICES; k++) {
@@ -138,14 +144,16 @@ static void test_selection(void **state) {
                 check_shape(&x, q, ids[k] + q * x.ids_stride, counts[q]);
                 check_choice(&x, q, ids[k] + q * x.ids_stride, counts[q]);
             }
-            for (int g = 0; g < GUARD; g++) assert_int_equal(ids[k][n * x.ids_stride + g], UNTOUCHED);
+            for (int g = 0; g < GUARD; g++)
+                assert_int_equal(ids[k][n * x.ids_stride + g], UNTOUCHED);
             if (k > 1 && k <= N_SAME)
                 assert_memory_equal(ids[k], ids[1], (size_t)(n * x.ids_stride) * sizeof(int32_t));
         }
         free_cache(&x.keys); // other pages, one query a call
         place_keys(&x, &rng, 5);
         int32_t *chunked = new_ids(n * x.ids_stride);
-        for (int64_t q = 0; q < n; q++) select_keys(d.dev[1 + q % N_SAME], &x, q, 1, chunked, counts);
+        for (int64_t q = 0; q < n; q++)
+            select_keys(d.dev[1 + q % N_SAME], &x, q, 1, chunked, counts);
         assert_memory_equal(chunked, ids[1], (size_t)(n * x.ids_stride) * sizeof(int32_t));
         for (int k = 0; k < N_DEVICES; k++) lp_free(ids[k]);
         lp_free(chunked);
@@ -164,16 +172,19 @@ static void test_ties_and_nan(void **state) {
     struct lp_rng rng;
     lp_rng_init(&rng, 900);
     make_data(&x, &c, &rng);
-    for (int64_t i = 0; i < c.n_queries * x.q_stride; i++) x.q[i] = (float)(lp_rng_u64(&rng) % 3) - 1;
+    for (int64_t i = 0; i < c.n_queries * x.q_stride; i++)
+        x.q[i] = (float)(lp_rng_u64(&rng) % 3) - 1;
     for (int64_t i = 0; i < x.n_keys * c.width; i++) x.rows[i] = (float)(lp_rng_u64(&rng) % 3) - 1;
-    for (int64_t i = 0; i < c.n_queries * x.w_stride; i++) x.w[i] = (float)(lp_rng_u64(&rng) % 3) - 1;
+    for (int64_t i = 0; i < c.n_queries * x.w_stride; i++)
+        x.w[i] = (float)(lp_rng_u64(&rng) % 3) - 1;
     for (int64_t h = 0; h < 2; h++) x.w[3 * x.w_stride + h] = 0; // all scores of query 3 equal
     for (int64_t h = 0; h < 2; h++) x.w[4 * x.w_stride + h] = h ? -0.0f : 0.0f;
     static const int64_t spoiled[] = {3, 40, 58, 66};
     for (int i = 0; i < 4; i++) x.rows[spoiled[i] * c.width + 1] = i == 1 ? -NAN : NAN;
     x.rows[20 * c.width] = INFINITY;
     place_keys(&x, &rng, 7);
-    struct lp_reserve need = {.n_rows = 11, .n_context = x.n_keys, .max_width = 9, .index_heads = 2, .index_width = 9};
+    struct lp_reserve need = {
+        .n_rows = 11, .n_context = x.n_keys, .max_width = 9, .index_heads = 2, .index_width = 9};
     open_devices(&d, &need);
     for (int k = 0; k < N_DEVICES; k++) {
         int32_t *ids = new_ids(11 * x.ids_stride), counts[11];

@@ -1,5 +1,6 @@
 // Expert choice: exact cases with values from the definition by hand, random rows against ref and
-// against a formula in double, ties, NaN, groups, and the same bits for any number of rows and threads.
+// against a formula in double, ties, NaN, groups, and the same bits for any number of rows and
+// threads.
 #include "attn_fixture.h"
 
 struct router_case {
@@ -21,8 +22,8 @@ static const struct router_case cases[] = {
     {12, 3, 12, 5, LP_GATING_SIGMOID, LP_GROUP_TOP2_SUM, true, false, 1.0f}, // groups of one
 };
 
-static void route(struct lp_device *dev, const struct router_case *c, const float *logits, int64_t stride,
-                  int64_t n_rows, const float *bias, int32_t *ids, float *weights) {
+static void route(struct lp_device *dev, const struct router_case *c, const float *logits,
+                  int64_t stride, int64_t n_rows, const float *bias, int32_t *ids, float *weights) {
     struct lp_op_router op = {.logits = logits,
                               .logits_stride = stride,
                               .n_rows = n_rows,
@@ -41,11 +42,15 @@ static void route(struct lp_device *dev, const struct router_case *c, const floa
 }
 
 static struct lp_reserve reserve(const struct router_case *c, int64_t n_rows) {
-    return (struct lp_reserve){.n_rows = n_rows, .max_width = c->n_experts, .n_experts = c->n_experts, .n_used = c->n_used};
+    return (struct lp_reserve){.n_rows = n_rows,
+                               .max_width = c->n_experts,
+                               .n_experts = c->n_experts,
+                               .n_used = c->n_used};
 }
 
 // The weights of given ids, in double.
-static void expected_weights(const struct router_case *c, const float *z, const int32_t *ids, double *w) {
+static void expected_weights(const struct router_case *c, const float *z, const int32_t *ids,
+                             double *w) {
     double max = -INFINITY, sum = 0, total = 0;
     for (int32_t e = 0; e < c->n_experts; e++)
         if (z[e] > max) max = z[e];
@@ -70,7 +75,8 @@ static void test_random(void **state) {
         struct lp_reserve need = reserve(c, ROWS);
         open_devices(&d, &need);
         int64_t stride = c->n_experts + 1, n = ROWS * c->n_used;
-        float *logits = random_floats(&rng, ROWS * stride, 1.5f), *bias = random_floats(&rng, c->n_experts, 0.1f);
+        float *logits = random_floats(&rng, ROWS * stride, 1.5f),
+              *bias = random_floats(&rng, c->n_experts, 0.1f);
         int32_t *ref_ids = new_array(n, sizeof *ref_ids), *ids = new_array(n, sizeof *ids);
         float *first = new_output(ROWS, c->n_used), *weights = new_output(ROWS, c->n_used);
         route(d.dev[0], c, logits, stride, ROWS, bias, ref_ids, first);
@@ -88,7 +94,8 @@ static void test_random(void **state) {
         }
         memcpy(first, weights, (size_t)n * sizeof *weights);
         for (int64_t r = 0; r < ROWS; r++)
-            route(d.dev[1], c, logits + r * stride, stride, 1, bias, ids + r * c->n_used, weights + r * c->n_used);
+            route(d.dev[1], c, logits + r * stride, stride, 1, bias, ids + r * c->n_used,
+                  weights + r * c->n_used);
         assert_same_bits(weights, first, n, "one row a call");
         assert_memory_equal(ids, ref_ids, (size_t)n * sizeof *ids);
         void *blocks[] = {logits, bias, ref_ids, ids, first, weights};
@@ -106,22 +113,34 @@ struct exact_case {
 static const struct exact_case exact[] = {
     // ties: the lower index
     {{8, 4, 1, 1, LP_GATING_SIGMOID, LP_GROUP_MAX, false, true, 1.0f},
-     {1, 2, 2, 0, 2, 1, 0, 0}, {0}, {1, 2, 4, 0}},
+     {1, 2, 2, 0, 2, 1, 0, 0},
+     {0},
+     {1, 2, 4, 0}},
     // the bias decides who, not how much
     {{8, 2, 1, 1, LP_GATING_SIGMOID, LP_GROUP_MAX, true, true, 1.0f},
-     {3, 2, 1, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 9}, {7, 0}},
+     {3, 2, 1, 0, 0, 0, 0, 0},
+     {0, 0, 0, 0, 0, 0, 0, 9},
+     {7, 0}},
     // two of four groups by their largest: (6, -9) and (5, -9), although (4, 4) has the larger sum
     {{8, 3, 4, 2, LP_GATING_SOFTMAX_SELECTED, LP_GROUP_MAX, false, false, 1.0f},
-     {4, 4, 5, -9, 6, -9, 4, 4}, {0}, {4, 2, 3}},
+     {4, 4, 5, -9, 6, -9, 4, 4},
+     {0},
+     {4, 2, 3}},
     // by the sum of the two largest: groups 0 and 3
     {{8, 3, 4, 2, LP_GATING_SOFTMAX_SELECTED, LP_GROUP_TOP2_SUM, false, false, 1.0f},
-     {4, 4, 5, -9, 6, -9, 4, 4}, {0}, {0, 1, 6}},
+     {4, 4, 5, -9, 6, -9, 4, 4},
+     {0},
+     {0, 1, 6}},
     // equal groups: the lower ones
     {{8, 3, 4, 2, LP_GATING_SOFTMAX_SELECTED, LP_GROUP_MAX, false, false, 1.0f},
-     {0, 1, 2, 2, 2, 0, 1, 2}, {0}, {2, 3, 4}},
+     {0, 1, 2, 2, 2, 0, 1, 2},
+     {0},
+     {2, 3, 4}},
     // NaN is chosen first, in its group too
     {{8, 2, 4, 1, LP_GATING_SIGMOID, LP_GROUP_TOP2_SUM, false, false, 1.0f},
-     {9, 9, 0, 0, 1, NAN, 3, 3}, {0}, {5, 4}},
+     {9, 9, 0, 0, 1, NAN, 3, 3},
+     {0},
+     {5, 4}},
 };
 
 static void test_exact(void **state) {
@@ -136,7 +155,8 @@ static void test_exact(void **state) {
             route(d.dev[k], &exact[i].c, exact[i].logits, 8, 1, exact[i].bias, ids, weights);
             for (int32_t j = 0; j < exact[i].c.n_used; j++)
                 if (ids[j] != exact[i].ids[j])
-                    fail_msg("case %zu, device %d, place %d: expert %d, expected %d", i, k, j, ids[j], exact[i].ids[j]);
+                    fail_msg("case %zu, device %d, place %d: expert %d, expected %d", i, k, j,
+                             ids[j], exact[i].ids[j]);
             for (int32_t j = exact[i].c.n_used; j < 4; j++) assert_int_equal(ids[j], -7);
         }
         close_devices(&d);
@@ -153,7 +173,8 @@ static void test_nan_reaches_weights(void **state) {
         lp_rng_init(&rng, 3);
         struct lp_reserve need = reserve(c, 1);
         open_devices(&d, &need);
-        float *logits = random_floats(&rng, c->n_experts, 1.0f), *bias = random_floats(&rng, c->n_experts, 0.1f);
+        float *logits = random_floats(&rng, c->n_experts, 1.0f),
+              *bias = random_floats(&rng, c->n_experts, 0.1f);
         logits[c->n_experts / 2] = NAN;
         for (int k = 0; k < N_DEVICES; k++) {
             int32_t ids[8], n_nan = 0;

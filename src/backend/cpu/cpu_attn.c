@@ -56,9 +56,10 @@ void lp_cpu_softmax_reset(struct lp_cpu_softmax *state, int64_t n_rows, int64_t 
     }
 }
 
-void lp_cpu_softmax_block(const struct lp_cpu_lanes *lanes, struct lp_cpu_softmax *state, int first_row,
-                          int n_rows, float *s, int64_t lds, const int32_t *n_visible, float scale,
-                          const float *v, int64_t ldv, int width) {
+void lp_cpu_softmax_block(const struct lp_cpu_lanes *lanes, struct lp_cpu_softmax *state,
+                          int first_row, int n_rows, float *s, int64_t lds,
+                          const int32_t *n_visible, float scale, const float *v, int64_t ldv,
+                          int width) {
     float *acc = state->acc + first_row * state->ld;
     for (int i = 0; i < n_rows; i++) {
         if (n_visible[i] == 0) continue;
@@ -69,21 +70,22 @@ void lp_cpu_softmax_block(const struct lp_cpu_lanes *lanes, struct lp_cpu_softma
     for (int i = 0, next; i < n_rows; i = next) { // runs of rows that see equally many
         for (next = i + 1; next < n_rows && n_visible[next] == n_visible[i];) next++;
         if (n_visible[i] > 0)
-            lanes->mul_nn(next - i, width, n_visible[i], s + i * lds, lds, v, ldv, acc + i * state->ld,
-                          state->ld, true);
+            lanes->mul_nn(next - i, width, n_visible[i], s + i * lds, lds, v, ldv,
+                          acc + i * state->ld, state->ld, true);
     }
 }
 
 void lp_cpu_softmax_keys(const struct lp_cpu_lanes *lanes, struct lp_cpu_softmax *state, int row,
-                         const int32_t *keys, int n, float *s, float scale, const float *v, int64_t ldv,
-                         int width) {
+                         const int32_t *keys, int n, float *s, float scale, const float *v,
+                         int64_t ldv, int width) {
     float *acc = state->acc + row * state->ld;
     float rescale = lanes->softmax_step(s, n, scale, &state->max[row], &state->sum[row]);
     if (rescale != 1.0f) lanes->scale(acc, (size_t)width, rescale);
     lanes->mul_rows(width, n, s, keys, v, ldv, acc);
 }
 
-static float relative(float max, float base) { // exp(max - base); 0 for a state without a finite score
+static float relative(float max,
+                      float base) { // exp(max - base); 0 for a state without a finite score
     return max == base ? 1.0f : expf(max - base);
 }
 

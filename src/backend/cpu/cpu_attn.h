@@ -1,14 +1,16 @@
-// What the attention files and the indexer share: cache rows, scratch, the online softmax over blocks
-// of keys, and the rule that cuts long contexts into segments.
+// What the attention files and the indexer share: cache rows, scratch, the online softmax over
+// blocks of keys, and the rule that cuts long contexts into segments.
 //
 // How B2 (backend.h) is kept:
-//   A1. A query's keys are taken in blocks of LP_CPU_KEY_BLOCK, in ascending order; where the blocks
+//   A1. A query's keys are taken in blocks of LP_CPU_KEY_BLOCK, in ascending order; where the
+//   blocks
 //       begin depends on absolute positions (or list indices of a selection) only. Below the top-k
 //       the two are the same number.
 //   A2. A query's keys form segments (lp_cpu_segment_keys of its own visible count). Each segment
-//       starts a fresh softmax; the segments are merged in ascending order, by one thread as well as
-//       by many. Absorbed and grouped-query attention only; the expanded form has one segment.
-//   A3. A key that a query does not see takes no part in any product or sum of that query; it is not
+//       starts a fresh softmax; the segments are merged in ascending order, by one thread as well
+//       as by many. Absorbed and grouped-query attention only; the expanded form has one segment.
+//   A3. A key that a query does not see takes no part in any product or sum of that query; it is
+//   not
 //       merely weighted 0, since 0 * NaN is NaN.
 #ifndef LP_CPU_ATTN_H
 #define LP_CPU_ATTN_H
@@ -22,8 +24,8 @@
 #define LP_CPU_KEY_BLOCK 64
 #define LP_CPU_MAX_SEGMENTS 32
 
-// Row distance of a scratch matrix of n columns: an odd number of cache lines, so that the rows of a
-// block spread over all cache sets.
+// Row distance of a scratch matrix of n columns: an odd number of cache lines, so that the rows of
+// a block spread over all cache sets.
 static inline int64_t lp_cpu_ld(int64_t n) { return ((n + 15) / 16 | 1) * 16; }
 
 static inline void *lp_cpu_cache_row(const struct lp_cache_view *cache, int64_t pos) {
@@ -33,8 +35,10 @@ static inline void *lp_cpu_cache_row(const struct lp_cache_view *cache, int64_t 
 }
 
 // The byte offset of value i of a row.
-static inline const void *lp_cpu_cache_value(const struct lp_cache_view *cache, int64_t pos, int32_t i) {
-    return (const char *)lp_cpu_cache_row(cache, pos) + (cache->type == LP_TYPE_F32 ? 4 : 2) * (size_t)i;
+static inline const void *lp_cpu_cache_value(const struct lp_cache_view *cache, int64_t pos,
+                                             int32_t i) {
+    return (const char *)lp_cpu_cache_row(cache, pos) +
+           (cache->type == LP_TYPE_F32 ? 4 : 2) * (size_t)i;
 }
 
 static inline int64_t lp_cpu_visible_count(const struct lp_visible *v, int64_t query) {
@@ -71,7 +75,8 @@ static inline void *lp_cpu_cut(struct lp_cpu_cut *cut, int64_t n, size_t size) {
     if (n < 0 || __builtin_mul_overflow((size_t)n, size, &bytes) || bytes > SIZE_MAX / 2 - 64 ||
         cut->used > SIZE_MAX / 2)
         cut->used = SIZE_MAX / 2 + 1; // sticky: lp_cpu_cut_ok is false
-    else cut->used += (bytes + 63) / 64 * 64;
+    else
+        cut->used += (bytes + 63) / 64 * 64;
     return at;
 }
 static inline float *lp_cpu_cut_floats(struct lp_cpu_cut *cut, int64_t n) {
@@ -85,17 +90,19 @@ struct lp_cpu_softmax {
     int64_t ld;
     float *max, *sum;
 };
-void lp_cpu_softmax_cut(struct lp_cpu_softmax *state, struct lp_cpu_cut *cut, int64_t n_rows, int64_t width);
+void lp_cpu_softmax_cut(struct lp_cpu_softmax *state, struct lp_cpu_cut *cut, int64_t n_rows,
+                        int64_t width);
 void lp_cpu_softmax_reset(struct lp_cpu_softmax *state, int64_t n_rows, int64_t width);
 // Row i of the state takes up the first n_visible[i] (0..) of a block of keys: scores s[i][key] and
 // values v[key][width]. s becomes the weights.
-void lp_cpu_softmax_block(const struct lp_cpu_lanes *lanes, struct lp_cpu_softmax *state, int first_row,
-                          int n_rows, float *s, int64_t lds, const int32_t *n_visible, float scale,
-                          const float *v, int64_t ldv, int width);
+void lp_cpu_softmax_block(const struct lp_cpu_lanes *lanes, struct lp_cpu_softmax *state,
+                          int first_row, int n_rows, float *s, int64_t lds,
+                          const int32_t *n_visible, float scale, const float *v, int64_t ldv,
+                          int width);
 // One row takes up the n > 0 keys keys[..] (ascending, of the block) with scores s[0..n-1].
 void lp_cpu_softmax_keys(const struct lp_cpu_lanes *lanes, struct lp_cpu_softmax *state, int row,
-                         const int32_t *keys, int n, float *s, float scale, const float *v, int64_t ldv,
-                         int width);
+                         const int32_t *keys, int n, float *s, float scale, const float *v,
+                         int64_t ldv, int width);
 // acc, *max, *sum of a row take up a later segment's.
 void lp_cpu_softmax_merge(float *acc, float *max, float *sum, const float *part_acc, float part_max,
                           float part_sum, int width);
@@ -108,7 +115,8 @@ static inline bool lp_cpu_next(atomic_size_t *counter, size_t n, size_t *number)
     return *number < n;
 }
 
-// Scratch bytes that each operation needs at most for a reservation (SIZE_MAX / 2 or more: overflow).
+// Scratch bytes that each operation needs at most for a reservation (SIZE_MAX / 2 or more:
+// overflow).
 size_t lp_cpu_gqa_scratch(const struct lp_reserve *need, int n_workers);
 size_t lp_cpu_mla_absorbed_scratch(const struct lp_reserve *need, int n_workers);
 size_t lp_cpu_mla_expanded_scratch(const struct lp_reserve *need, int n_workers);

@@ -1,13 +1,13 @@
 // Grouped-query attention on the CPU. The rows of a task are queries and query heads that share one
-// key/value head, numbered query * group + head in group; each block of keys and values is converted
-// once for up to 32 of them. Segments as in cpu_attn.h (A2): for a few queries over a long context
-// they become tasks too.
+// key/value head, numbered query * group + head in group; each block of keys and values is
+// converted once for up to 32 of them. Segments as in cpu_attn.h (A2): for a few queries over a
+// long context they become tasks too.
 #include "backend/cpu/cpu_attn.h"
 
 #include <string.h>
 
-// Blocks and row tiles by head size, so that scratch has one size whatever the model is. The block of
-// a head size never changes (A1).
+// Blocks and row tiles by head size, so that scratch has one size whatever the model is. The block
+// of a head size never changes (A1).
 #define MAX_DIM 4096
 static int block_keys(int64_t dim) { return dim <= 512 ? LP_CPU_KEY_BLOCK : 8; }
 static int tile_rows(int64_t dim) { return dim <= 512 ? 32 : 4; }
@@ -32,7 +32,9 @@ struct gqa_job {
     atomic_size_t next;
 };
 
-static int64_t max_dim(int64_t head_dim, int64_t v_dim) { return head_dim > v_dim ? head_dim : v_dim; }
+static int64_t max_dim(int64_t head_dim, int64_t v_dim) {
+    return head_dim > v_dim ? head_dim : v_dim;
+}
 
 static size_t cut_worker(struct worker_scratch *w, char *base, int64_t head_dim, int64_t v_dim) {
     struct lp_cpu_cut cut = {base, 0};
@@ -62,20 +64,22 @@ static int64_t visible_of_row(const struct gqa_job *job, int64_t row) {
     return job->op->visible.first_pos + row / job->group + 1;
 }
 
-static void load_block(const struct gqa_job *job, struct worker_scratch *w, int64_t kv_head, int64_t key,
-                       int n_keys) {
+static void load_block(const struct gqa_job *job, struct worker_scratch *w, int64_t kv_head,
+                       int64_t key, int n_keys) {
     const struct lp_op_gqa *op = job->op;
     int64_t ld_key = lp_cpu_ld(op->head_dim), ld_value = lp_cpu_ld(op->v_dim);
     for (int i = 0; i < n_keys; i++) {
-        job->lanes->load(op->k->type, lp_cpu_cache_value(op->k, key + i, (int32_t)(kv_head * op->head_dim)),
+        job->lanes->load(op->k->type,
+                         lp_cpu_cache_value(op->k, key + i, (int32_t)(kv_head * op->head_dim)),
                          w->keys + i * ld_key, (size_t)op->head_dim);
-        job->lanes->load(op->v->type, lp_cpu_cache_value(op->v, key + i, (int32_t)(kv_head * op->v_dim)),
+        job->lanes->load(op->v->type,
+                         lp_cpu_cache_value(op->v, key + i, (int32_t)(kv_head * op->v_dim)),
                          w->values + i * ld_value, (size_t)op->v_dim);
     }
 }
 
-// w->segment = the softmax of rows first..first + n_rows - 1 over the keys begin..end-1 as far as each
-// row sees them.
+// w->segment = the softmax of rows first..first + n_rows - 1 over the keys begin..end-1 as far as
+// each row sees them.
 static void run_segment(const struct gqa_job *job, struct worker_scratch *w, int64_t kv_head,
                         int64_t first, int n_rows, int64_t begin, int64_t end) {
     const struct lp_op_gqa *op = job->op;
@@ -86,7 +90,8 @@ static void run_segment(const struct gqa_job *job, struct worker_scratch *w, int
     for (int64_t key = begin; key < end; key += job->block_keys) {
         int n_keys = end - key < job->block_keys ? (int)(end - key) : job->block_keys;
         load_block(job, w, kv_head, key, n_keys);
-        job->lanes->mul_nt(n_rows, n_keys, op->head_dim, w->queries, ld, w->keys, ld, w->scores, ld_scores, 1);
+        job->lanes->mul_nt(n_rows, n_keys, op->head_dim, w->queries, ld, w->keys, ld, w->scores,
+                           ld_scores, 1);
         for (int i = 0; i < n_rows; i++) {
             int64_t seen = visible_of_row(job, first + i) - key;
             n_visible[i] = seen < 0 ? 0 : seen < n_keys ? (int32_t)seen : n_keys;
@@ -108,9 +113,11 @@ static void take_segment(const struct gqa_job *job, struct worker_scratch *w, in
         if (visible_of_row(job, first + i) <= begin) continue;
         if (job->partials) {
             int64_t record = (kv_head * job->n_rows + first + i) * job->n_segments + segment;
-            lp_cpu_partial_put(job->partials + record * lp_cpu_partial_floats(op->v_dim), part, i, op->v_dim);
+            lp_cpu_partial_put(job->partials + record * lp_cpu_partial_floats(op->v_dim), part, i,
+                               op->v_dim);
         } else if (segment == 0) {
-            memcpy(total->acc + i * total->ld, part->acc + i * part->ld, (size_t)op->v_dim * sizeof(float));
+            memcpy(total->acc + i * total->ld, part->acc + i * part->ld,
+                   (size_t)op->v_dim * sizeof(float));
             total->max[i] = part->max[i];
             total->sum[i] = part->sum[i];
         } else
@@ -126,8 +133,8 @@ static float *out_of_row(const struct gqa_job *job, int64_t kv_head, int64_t row
 }
 
 // Rows of one segment length; segment -1 = all of them, to the end.
-static void run_rows(const struct gqa_job *job, struct worker_scratch *w, int64_t kv_head, int64_t first,
-                     int n_rows, int64_t segment) {
+static void run_rows(const struct gqa_job *job, struct worker_scratch *w, int64_t kv_head,
+                     int64_t first, int n_rows, int64_t segment) {
     const struct lp_op_gqa *op = job->op;
     int64_t n = visible_of_row(job, first + n_rows - 1), keys = lp_cpu_segment_keys(n);
     for (int i = 0; i < n_rows; i++) {
@@ -150,7 +157,8 @@ static void run_tasks(void *job_, int worker, int n_workers) {
     (void)n_workers;
     struct gqa_job *job = job_;
     struct worker_scratch w;
-    cut_worker(&w, job->scratch + (size_t)worker * job->worker_bytes, job->op->head_dim, job->op->v_dim);
+    cut_worker(&w, job->scratch + (size_t)worker * job->worker_bytes, job->op->head_dim,
+               job->op->v_dim);
     for (size_t task; lp_cpu_next(&job->next, job->n_tasks, &task);) {
         int64_t segment = job->partials ? (int64_t)task % job->n_segments : -1;
         int64_t rest = (int64_t)task / job->n_segments;
@@ -172,13 +180,15 @@ static void merge_tasks(void *job_, int worker, int n_workers) {
     int width = job->op->v_dim;
     for (size_t task; lp_cpu_next(&job->next, job->n_tasks, &task);) {
         int64_t kv_head = (int64_t)task / job->n_rows, row = (int64_t)task % job->n_rows;
-        float *records = job->partials + (int64_t)task * job->n_segments * lp_cpu_partial_floats(width);
+        float *records =
+            job->partials + (int64_t)task * job->n_segments * lp_cpu_partial_floats(width);
         lp_cpu_partial_finish(records, lp_cpu_segment_count(visible_of_row(job, row)), width,
                               out_of_row(job, kv_head, row));
     }
 }
 
-// As in cpu_attn_mla.c: segments become tasks when rows alone leave workers idle and scratch allows.
+// As in cpu_attn_mla.c: segments become tasks when rows alone leave workers idle and scratch
+// allows.
 static void plan(struct gqa_job *job, struct lp_cpu_device *dev) {
     const struct lp_op_gqa *op = job->op;
     int64_t most = 1, first = visible_of_row(job, 0), last = visible_of_row(job, job->n_rows - 1);
@@ -186,8 +196,9 @@ static void plan(struct gqa_job *job, struct lp_cpu_device *dev) {
         if (lp_cpu_segment_count(n) > most) most = lp_cpu_segment_count(n);
     int64_t tasks = job->n_tiles * op->n_kv_heads;
     size_t workers_bytes = (size_t)dev->n_workers * job->worker_bytes;
-    size_t partial_bytes = (size_t)(job->n_rows * op->n_kv_heads * most * lp_cpu_partial_floats(op->v_dim)) *
-                           sizeof(float);
+    size_t partial_bytes =
+        (size_t)(job->n_rows * op->n_kv_heads * most * lp_cpu_partial_floats(op->v_dim)) *
+        sizeof(float);
     bool split = dev->n_workers > 1 && most > 1 && tasks < 2 * dev->n_workers &&
                  partial_bytes <= dev->attn_scratch_bytes - workers_bytes;
     job->n_segments = split ? most : 1;
@@ -198,7 +209,8 @@ static void plan(struct gqa_job *job, struct lp_cpu_device *dev) {
 void lp_cpu_gqa(struct lp_device *device, const struct lp_op_gqa *op) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
-    struct gqa_job job = {.op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
+    struct gqa_job job = {
+        .op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
     int64_t dim = max_dim(op->head_dim, op->v_dim);
     if (op->visible.n_queries == 0) return;
     job.worker_bytes = cut_worker(&w, NULL, op->head_dim, op->v_dim);
@@ -209,7 +221,8 @@ void lp_cpu_gqa(struct lp_device *device, const struct lp_op_gqa *op) {
     job.tile_rows = tile_rows(dim);
     job.n_tiles = (job.n_rows + job.tile_rows - 1) / job.tile_rows;
     plan(&job, dev);
-    int64_t n_ops = visible_of_row(&job, job.n_rows - 1) * job.n_rows * op->n_kv_heads * (op->head_dim + op->v_dim);
+    int64_t n_ops = visible_of_row(&job, job.n_rows - 1) * job.n_rows * op->n_kv_heads *
+                    (op->head_dim + op->v_dim);
     lp_cpu_run(dev, n_ops, run_tasks, &job);
     if (!job.partials) return;
     atomic_store(&job.next, 0);

@@ -1,6 +1,7 @@
-// Absorbed MLA on the CPU: multi-query attention over the latent rows themselves. A task is one query
-// and a block of heads: each key row is converted to float32 once and serves all these heads, as key
-// and as value. For a few queries over a long context the segments (cpu_attn.h, A2) become tasks too.
+// Absorbed MLA on the CPU: multi-query attention over the latent rows themselves. A task is one
+// query and a block of heads: each key row is converted to float32 once and serves all these heads,
+// as key and as value. For a few queries over a long context the segments (cpu_attn.h, A2) become
+// tasks too.
 //
 // About 1100 multiply-adds per head and key against about 1100 bytes per key: with some 16 heads a
 // block this is bound by arithmetic, not by memory.
@@ -8,7 +9,8 @@
 
 #include <string.h>
 
-#define MAX_HEADS 32 // of a block: 64 keys + 32 queries + sums of 576 floats stay in a 512 KiB cache
+#define MAX_HEADS                                                                                  \
+    32 // of a block: 64 keys + 32 queries + sums of 576 floats stay in a 512 KiB cache
 
 struct worker_scratch {
     float *keys;    // [LP_CPU_KEY_BLOCK, latent + rope]
@@ -52,14 +54,15 @@ size_t lp_cpu_mla_absorbed_scratch(const struct lp_reserve *need, int n_workers)
     return cut.used;
 }
 
-static void load_queries(const struct lp_op_mla_absorbed *op, int64_t query, int first_head, int n_heads,
-                         float *out) {
+static void load_queries(const struct lp_op_mla_absorbed *op, int64_t query, int first_head,
+                         int n_heads, float *out) {
     int64_t ld = lp_cpu_ld(op->latent + op->rope);
     for (int i = 0; i < n_heads; i++) {
         int64_t head = first_head + i;
         memcpy(out + i * ld, op->q_latent + query * op->q_latent_stride + head * op->latent,
                (size_t)op->latent * sizeof(float));
-        memcpy(out + i * ld + op->latent, op->q_rope + query * op->q_rope_stride + head * op->q_rope_head_stride,
+        memcpy(out + i * ld + op->latent,
+               op->q_rope + query * op->q_rope_stride + head * op->q_rope_head_stride,
                (size_t)op->rope * sizeof(float));
     }
 }
@@ -76,9 +79,11 @@ static void run_segment(const struct absorbed_job *job, struct worker_scratch *w
     for (int64_t at = begin; at < end; at += LP_CPU_KEY_BLOCK) {
         int n_keys = end - at < LP_CPU_KEY_BLOCK ? (int)(end - at) : LP_CPU_KEY_BLOCK;
         for (int i = 0; i < n_keys; i++)
-            job->lanes->load(op->cache->type, lp_cpu_cache_row(op->cache, ids ? ids[at + i] : at + i),
+            job->lanes->load(op->cache->type,
+                             lp_cpu_cache_row(op->cache, ids ? ids[at + i] : at + i),
                              w->keys + i * ld, (size_t)width);
-        job->lanes->mul_nt(n_heads, n_keys, width, w->queries, ld, w->keys, ld, w->scores, ld_scores, 1);
+        job->lanes->mul_nt(n_heads, n_keys, width, w->queries, ld, w->keys, ld, w->scores,
+                           ld_scores, 1);
         for (int i = 0; i < n_heads; i++) n_visible[i] = n_keys;
         lp_cpu_softmax_block(job->lanes, &w->segment, 0, n_heads, w->scores, ld_scores, n_visible,
                              op->scale, w->keys, ld, op->latent);
@@ -95,8 +100,8 @@ static void run_split_task(const struct absorbed_job *job, struct worker_scratch
     run_segment(job, w, query, n_heads, begin, end);
     for (int i = 0; i < n_heads; i++) {
         int64_t record = (query * op->n_heads + first_head + i) * job->n_segments + segment;
-        lp_cpu_partial_put(job->partials + record * lp_cpu_partial_floats(op->latent), &w->segment, i,
-                           op->latent);
+        lp_cpu_partial_put(job->partials + record * lp_cpu_partial_floats(op->latent), &w->segment,
+                           i, op->latent);
     }
 }
 
@@ -119,24 +124,27 @@ static void run_whole_task(const struct absorbed_job *job, struct worker_scratch
                                  part->acc + i * part->ld, part->max[i], part->sum[i], op->latent);
     }
     for (int i = 0; i < n_heads; i++)
-        lp_cpu_softmax_finish(total->acc + i * total->ld, total->sum[i],
-                              op->out + query * op->out_stride + (int64_t)(first_head + i) * op->latent,
-                              op->latent);
+        lp_cpu_softmax_finish(
+            total->acc + i * total->ld, total->sum[i],
+            op->out + query * op->out_stride + (int64_t)(first_head + i) * op->latent, op->latent);
 }
 
 static void run_tasks(void *job_, int worker, int n_workers) {
     (void)n_workers;
     struct absorbed_job *job = job_;
     struct worker_scratch w;
-    cut_worker(&w, job->scratch + (size_t)worker * job->worker_bytes, job->op->latent, job->op->rope);
+    cut_worker(&w, job->scratch + (size_t)worker * job->worker_bytes, job->op->latent,
+               job->op->rope);
     for (size_t task; lp_cpu_next(&job->next, job->n_tasks, &task);) {
         int64_t segment = (int64_t)task % job->n_segments, rest = (int64_t)task / job->n_segments;
         int64_t query = rest / job->n_blocks;
         int first_head = (int)(rest % job->n_blocks) * job->block_heads;
         int left = job->op->n_heads - first_head;
         int n_heads = left < job->block_heads ? left : job->block_heads;
-        if (job->partials) run_split_task(job, &w, query, first_head, n_heads, segment);
-        else run_whole_task(job, &w, query, first_head, n_heads);
+        if (job->partials)
+            run_split_task(job, &w, query, first_head, n_heads, segment);
+        else
+            run_whole_task(job, &w, query, first_head, n_heads);
     }
 }
 
@@ -147,24 +155,28 @@ static void merge_tasks(void *job_, int worker, int n_workers) {
     for (size_t task; lp_cpu_next(&job->next, job->n_tasks, &task);) {
         int64_t query = (int64_t)task / op->n_heads, head = (int64_t)task % op->n_heads;
         int64_t n = lp_cpu_segment_count(lp_cpu_visible_count(&op->visible, query));
-        float *records = job->partials + (int64_t)task * job->n_segments * lp_cpu_partial_floats(op->latent);
-        lp_cpu_partial_finish(records, n, op->latent, op->out + query * op->out_stride + head * op->latent);
+        float *records =
+            job->partials + (int64_t)task * job->n_segments * lp_cpu_partial_floats(op->latent);
+        lp_cpu_partial_finish(records, n, op->latent,
+                              op->out + query * op->out_stride + head * op->latent);
     }
 }
 
-// Splits over segments when queries and heads alone leave workers idle and the partial results fit the
-// scratch. Which of the two ways runs does not show in the result (A2).
+// Splits over segments when queries and heads alone leave workers idle and the partial results fit
+// the scratch. Which of the two ways runs does not show in the result (A2).
 static void plan(struct absorbed_job *job, struct lp_cpu_device *dev) {
     const struct lp_op_mla_absorbed *op = job->op;
     int64_t n_queries = op->visible.n_queries, most = 1, wanted = 2 * (int64_t)dev->n_workers;
     for (int64_t i = 0; i < n_queries; i++) {
         int64_t n = lp_cpu_segment_count(lp_cpu_visible_count(&op->visible, i));
         if (n > most) most = n;
-        job->n_ops += lp_cpu_visible_count(&op->visible, i) * op->n_heads * (2 * op->latent + op->rope);
+        job->n_ops +=
+            lp_cpu_visible_count(&op->visible, i) * op->n_heads * (2 * op->latent + op->rope);
     }
     size_t workers_bytes = (size_t)dev->n_workers * job->worker_bytes;
-    size_t partial_bytes = (size_t)(n_queries * op->n_heads * most * lp_cpu_partial_floats(op->latent)) *
-                           sizeof(float);
+    size_t partial_bytes =
+        (size_t)(n_queries * op->n_heads * most * lp_cpu_partial_floats(op->latent)) *
+        sizeof(float);
     bool split = dev->n_workers > 1 && most > 1 &&
                  n_queries * ((op->n_heads + MAX_HEADS - 1) / MAX_HEADS) < wanted &&
                  partial_bytes <= dev->attn_scratch_bytes - workers_bytes;
@@ -180,7 +192,8 @@ static void plan(struct absorbed_job *job, struct lp_cpu_device *dev) {
 void lp_cpu_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorbed *op) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
-    struct absorbed_job job = {.op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
+    struct absorbed_job job = {
+        .op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
     job.worker_bytes = cut_worker(&w, NULL, op->latent, op->rope);
     assert((size_t)dev->n_workers * job.worker_bytes <= dev->attn_scratch_bytes);
     if (op->visible.n_queries == 0) return;

@@ -1,15 +1,15 @@
-// Expanded MLA on the CPU: the prefill form. A task is one head and a tile of queries: the head's two
-// matrices are dequantised once, then block after block of keys
+// Expanded MLA on the CPU: the prefill form. A task is one head and a tile of queries: the head's
+// two matrices are dequantised once, then block after block of keys
 //
 //   c[key][latent + rope]  from the cache
 //   keys_t[nope + rope][key]   W_UK c, and k_pe transposed
 //   values[key][v]             W_UV c
 //
-// is attended by all queries of the tile. Expanding a block costs as much as attending it with about
-// 400 queries at the true sizes, so tiles are as long as the call allows.
+// is attended by all queries of the tile. Expanding a block costs as much as attending it with
+// about 400 queries at the true sizes, so tiles are as long as the call allows.
 //
-// Blocks begin at multiples of LP_CPU_KEY_BLOCK of the absolute position (A1); what a query does not
-// see, behind it or outside its selection, is left out of its sums (A3).
+// Blocks begin at multiples of LP_CPU_KEY_BLOCK of the absolute position (A1); what a query does
+// not see, behind it or outside its selection, is left out of its sums (A3).
 #include "backend/cpu/cpu_attn.h"
 
 #include <string.h>
@@ -23,14 +23,14 @@ struct sizes {
 };
 
 struct worker_scratch {
-    float *k_up;    // [nope, latent]
-    float *v_up;    // [v_dim, latent]
-    float *row;     // [nope]: of a transposed k_up
-    float *block;   // [LP_CPU_KEY_BLOCK, latent + rope]
-    float *keys_t;  // [nope + rope, LP_CPU_KEY_BLOCK]
-    float *values;  // [LP_CPU_KEY_BLOCK, v_dim]
-    float *queries; // [tile, nope + rope]
-    float *scores;  // [GROUP, LP_CPU_KEY_BLOCK]
+    float *k_up;     // [nope, latent]
+    float *v_up;     // [v_dim, latent]
+    float *row;      // [nope]: of a transposed k_up
+    float *block;    // [LP_CPU_KEY_BLOCK, latent + rope]
+    float *keys_t;   // [nope + rope, LP_CPU_KEY_BLOCK]
+    float *values;   // [LP_CPU_KEY_BLOCK, v_dim]
+    float *queries;  // [tile, nope + rope]
+    float *scores;   // [GROUP, LP_CPU_KEY_BLOCK]
     int64_t *cursor; // [tile]: the next entry of each query's selection
     struct lp_cpu_softmax state;
 };
@@ -46,7 +46,8 @@ struct expanded_job {
     atomic_size_t next;
 };
 
-static struct sizes sizes_of(int64_t latent, int64_t rope, int64_t nope, int64_t v_dim, int64_t n_queries) {
+static struct sizes sizes_of(int64_t latent, int64_t rope, int64_t nope, int64_t v_dim,
+                             int64_t n_queries) {
     return (struct sizes){.latent = latent,
                           .rope = rope,
                           .nope = nope,
@@ -105,24 +106,25 @@ static void load_head(const struct expanded_job *job, struct worker_scratch *w, 
         }
 }
 
-static void expand_block(const struct expanded_job *job, struct worker_scratch *w, int64_t first_key,
-                         int n_keys) {
+static void expand_block(const struct expanded_job *job, struct worker_scratch *w,
+                         int64_t first_key, int n_keys) {
     const struct lp_op_mla_expanded *op = job->op;
     const struct sizes *z = &job->sizes;
     for (int i = 0; i < n_keys; i++)
         job->lanes->load(op->cache->type, lp_cpu_cache_row(op->cache, first_key + i),
                          w->block + i * z->ld_row, (size_t)(op->latent + op->rope));
-    job->lanes->mul_nt(op->nope, n_keys, op->latent, w->k_up, z->ld_latent, w->block, z->ld_row, w->keys_t,
-                       z->ld_keys, 1);
-    job->lanes->transpose(n_keys, op->rope, w->block + op->latent, z->ld_row, w->keys_t + op->nope * z->ld_keys,
-                          z->ld_keys);
-    job->lanes->mul_nt(op->v_dim, n_keys, op->latent, w->v_up, z->ld_latent, w->block, z->ld_row, w->values,
-                       1, z->ld_value);
+    job->lanes->mul_nt(op->nope, n_keys, op->latent, w->k_up, z->ld_latent, w->block, z->ld_row,
+                       w->keys_t, z->ld_keys, 1);
+    job->lanes->transpose(n_keys, op->rope, w->block + op->latent, z->ld_row,
+                          w->keys_t + op->nope * z->ld_keys, z->ld_keys);
+    job->lanes->mul_nt(op->v_dim, n_keys, op->latent, w->v_up, z->ld_latent, w->block, z->ld_row,
+                       w->values, 1, z->ld_value);
 }
 
-// How many of the block's keys a query sees, listed in keys[] (relative to the block) if it selects.
-static int selected_keys(const struct lp_visible *v, int64_t query, int64_t *cursor, int64_t first_key,
-                         int n_keys, int32_t *keys) {
+// How many of the block's keys a query sees, listed in keys[] (relative to the block) if it
+// selects.
+static int selected_keys(const struct lp_visible *v, int64_t query, int64_t *cursor,
+                         int64_t first_key, int n_keys, int32_t *keys) {
     const int32_t *ids = v->ids + query * v->k;
     int n = 0;
     for (; *cursor < v->counts[query] && ids[*cursor] < first_key + n_keys; (*cursor)++)
@@ -130,17 +132,17 @@ static int selected_keys(const struct lp_visible *v, int64_t query, int64_t *cur
     return n;
 }
 
-// The queries first..first + n - 1 of the tile (tile_query is the call's number of the tile's first)
-// attend a block.
-static void attend_group(const struct expanded_job *job, struct worker_scratch *w, int64_t tile_query,
-                         int first, int n, int64_t first_key, int n_keys) {
+// The queries first..first + n - 1 of the tile (tile_query is the call's number of the tile's
+// first) attend a block.
+static void attend_group(const struct expanded_job *job, struct worker_scratch *w,
+                         int64_t tile_query, int first, int n, int64_t first_key, int n_keys) {
     const struct lp_op_mla_expanded *op = job->op;
     const struct sizes *z = &job->sizes;
     const struct lp_visible *v = &op->visible;
     int32_t n_visible[GROUP], keys[LP_CPU_KEY_BLOCK];
     float chosen[LP_CPU_KEY_BLOCK];
-    job->lanes->mul_nn(n, n_keys, op->nope + op->rope, w->queries + first * z->ld_query, z->ld_query,
-                       w->keys_t, z->ld_keys, w->scores, z->ld_keys, false);
+    job->lanes->mul_nn(n, n_keys, op->nope + op->rope, w->queries + first * z->ld_query,
+                       z->ld_query, w->keys_t, z->ld_keys, w->scores, z->ld_keys, false);
     for (int i = 0; i < n; i++) {
         int64_t query = tile_query + first + i;
         if (!v->ids) {
@@ -149,22 +151,24 @@ static void attend_group(const struct expanded_job *job, struct worker_scratch *
             continue;
         }
         n_visible[i] = selected_keys(v, query, &w->cursor[first + i], first_key, n_keys, keys);
-        if (n_visible[i] == 0 || keys[n_visible[i] - 1] == n_visible[i] - 1) continue; // 0, 1, 2, ...
+        if (n_visible[i] == 0 || keys[n_visible[i] - 1] == n_visible[i] - 1)
+            continue; // 0, 1, 2, ...
         for (int k = 0; k < n_visible[i]; k++) chosen[k] = w->scores[i * z->ld_keys + keys[k]];
         lp_cpu_softmax_keys(job->lanes, &w->state, first + i, keys, n_visible[i], chosen, op->scale,
                             w->values, z->ld_value, op->v_dim);
         n_visible[i] = 0; // done
     }
-    lp_cpu_softmax_block(job->lanes, &w->state, first, n, w->scores, z->ld_keys, n_visible, op->scale,
-                         w->values, z->ld_value, op->v_dim);
+    lp_cpu_softmax_block(job->lanes, &w->state, first, n, w->scores, z->ld_keys, n_visible,
+                         op->scale, w->values, z->ld_value, op->v_dim);
 }
 
 // Does any of n queries select a key below `end` that it has not taken yet?
-static bool block_wanted(const struct lp_visible *v, int64_t query, int64_t n, const int64_t *cursor,
-                         int64_t end) {
+static bool block_wanted(const struct lp_visible *v, int64_t query, int64_t n,
+                         const int64_t *cursor, int64_t end) {
     if (!v->ids) return true;
     for (int64_t i = 0; i < n; i++)
-        if (cursor[i] < v->counts[query + i] && v->ids[(query + i) * v->k + cursor[i]] < end) return true;
+        if (cursor[i] < v->counts[query + i] && v->ids[(query + i) * v->k + cursor[i]] < end)
+            return true;
     return false;
 }
 
@@ -181,7 +185,8 @@ static void run_task(const struct expanded_job *job, struct worker_scratch *w, i
     memset(w->cursor, 0, (size_t)n_queries * sizeof *w->cursor);
     lp_cpu_softmax_reset(&w->state, n_queries, op->v_dim);
     for (int64_t key = 0; key < n_keys_all; key += LP_CPU_KEY_BLOCK) {
-        int n_keys = n_keys_all - key < LP_CPU_KEY_BLOCK ? (int)(n_keys_all - key) : LP_CPU_KEY_BLOCK;
+        int n_keys =
+            n_keys_all - key < LP_CPU_KEY_BLOCK ? (int)(n_keys_all - key) : LP_CPU_KEY_BLOCK;
         if (!block_wanted(v, tile_query, n_queries, w->cursor, key + n_keys)) continue;
         expand_block(job, w, key, n_keys);
         for (int64_t first = 0; first < n_queries; first += GROUP) {
@@ -192,7 +197,8 @@ static void run_task(const struct expanded_job *job, struct worker_scratch *w, i
     }
     for (int64_t i = 0; i < n_queries; i++)
         lp_cpu_softmax_finish(w->state.acc + i * w->state.ld, w->state.sum[i],
-                              op->out + (tile_query + i) * op->out_stride + head * op->v_dim, op->v_dim);
+                              op->out + (tile_query + i) * op->out_stride + head * op->v_dim,
+                              op->v_dim);
 }
 
 static void run_tasks(void *job_, int worker, int n_workers) {
@@ -212,16 +218,19 @@ static void run_tasks(void *job_, int worker, int n_workers) {
 void lp_cpu_mla_expanded(struct lp_device *device, const struct lp_op_mla_expanded *op) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
-    struct expanded_job job = {.op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
+    struct expanded_job job = {
+        .op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
     int64_t n_queries = op->visible.n_queries, tile = n_queries < MAX_TILE ? n_queries : MAX_TILE;
     if (n_queries == 0) return;
     // With fewer heads than workers, shorter tiles keep all of them busy.
-    while (tile > GROUP && (n_queries + tile - 1) / tile * op->n_heads < dev->n_workers) tile = (tile + 1) / 2;
+    while (tile > GROUP && (n_queries + tile - 1) / tile * op->n_heads < dev->n_workers)
+        tile = (tile + 1) / 2;
     job.sizes = sizes_of(op->latent, op->rope, op->nope, op->v_dim, tile);
     job.worker_bytes = cut_worker(&w, NULL, &job.sizes);
     assert((size_t)dev->n_workers * job.worker_bytes <= dev->attn_scratch_bytes);
     job.n_tiles = (n_queries + tile - 1) / tile;
     job.n_tasks = (size_t)(job.n_tiles * op->n_heads);
-    int64_t n_ops = (op->visible.first_pos + n_queries) * op->n_heads * op->latent * (op->nope + op->v_dim);
+    int64_t n_ops =
+        (op->visible.first_pos + n_queries) * op->n_heads * op->latent * (op->nope + op->v_dim);
     lp_cpu_run(dev, n_ops, run_tasks, &job);
 }

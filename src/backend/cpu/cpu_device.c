@@ -31,6 +31,11 @@ static lp_status cpu_open(struct lp_device **out, const struct lp_device_options
         return status;
     }
     dev->n_workers = lp_workers_count(dev->workers);
+    status = lp_cpu_mat_reserve(dev, &dev->reserved, err); // panels; the rest comes with reserve
+    if (status != LP_OK) {
+        cpu_close(&dev->base);
+        return status;
+    }
     lp_cpu_mat_choose(dev);
     *out = &dev->base;
     return LP_OK;

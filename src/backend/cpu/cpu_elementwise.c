@@ -1,6 +1,6 @@
-// Norms, rotary embedding, adds, SiLU and cache writes on the CPU. All are bound by memory; a row (or a
-// piece of a row, where values are independent) is a task. Sums of the norms run in double in eight
-// interleaved chains, added in a fixed order.
+// Norms, rotary embedding, adds, SiLU and cache writes on the CPU. All are bound by memory; a row
+// (or a piece of a row, where values are independent) is a task. Sums of the norms run in double in
+// eight interleaved chains, added in a fixed order.
 #include "backend/cpu/cpu_attn.h"
 
 #include <math.h>
@@ -13,14 +13,16 @@ struct row_job {
     int64_t n_rows, n_pieces; // pieces of a row
 };
 
-static void run(struct lp_device *device, const void *op, int64_t n_rows, int64_t width, int64_t n_pieces,
-                lp_worker_fn fn) {
+static void run(struct lp_device *device, const void *op, int64_t n_rows, int64_t width,
+                int64_t n_pieces, lp_worker_fn fn) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
-    struct row_job job = {.op = op, .lanes = lp_cpu_lanes_of(dev), .n_rows = n_rows, .n_pieces = n_pieces};
+    struct row_job job = {
+        .op = op, .lanes = lp_cpu_lanes_of(dev), .n_rows = n_rows, .n_pieces = n_pieces};
     lp_cpu_run(dev, n_rows * width, fn, &job);
 }
 
-static void range(const struct row_job *job, int worker, int n_workers, int64_t *begin, int64_t *end) {
+static void range(const struct row_job *job, int worker, int n_workers, int64_t *begin,
+                  int64_t *end) {
     size_t b, e;
     lp_worker_range((size_t)(job->n_rows * job->n_pieces), 1, worker, n_workers, &b, &e);
     *begin = (int64_t)b;
@@ -28,7 +30,8 @@ static void range(const struct row_job *job, int worker, int n_workers, int64_t 
 }
 
 // The values at..at + n - 1 of row *row that piece number i stands for.
-static int64_t piece_of(const struct row_job *job, int64_t i, int32_t width, int64_t *row, int64_t *at) {
+static int64_t piece_of(const struct row_job *job, int64_t i, int32_t width, int64_t *row,
+                        int64_t *at) {
     *row = i / job->n_pieces;
     *at = i % job->n_pieces * PIECE;
     return width - *at < PIECE ? width - *at : PIECE;
@@ -84,7 +87,8 @@ static void layer_norm_rows(void *job_, int worker, int n_workers) {
         float *y = op->y + t * op->y_stride;
         double mean = sum_values(x, op->width) / op->width;
         double inverse = 1.0 / sqrt(sum_squares(x, op->width, mean) / op->width + op->eps);
-        for (int32_t i = 0; i < op->width; i++) y[i] = (float)((x[i] - mean) * inverse * op->w[i] + op->b[i]);
+        for (int32_t i = 0; i < op->width; i++)
+            y[i] = (float)((x[i] - mean) * inverse * op->w[i] + op->b[i]);
     }
 }
 
@@ -92,8 +96,10 @@ void lp_cpu_layer_norm(struct lp_device *dev, const struct lp_op_layer_norm *op)
     run(dev, op, op->n_rows, op->width, 1, layer_norm_rows);
 }
 
-// n pairs of one head, whose members lie `apart` floats from each other and `step` from the next pair's.
-static void rotate(float *x, int n, int64_t step, int64_t apart, const double *cosine, const double *sine) {
+// n pairs of one head, whose members lie `apart` floats from each other and `step` from the next
+// pair's.
+static void rotate(float *x, int n, int64_t step, int64_t apart, const double *cosine,
+                   const double *sine) {
     for (int i = 0; i < n; i++) {
         double a = x[i * step], b = x[i * step + apart];
         x[i * step] = (float)(a * cosine[i] - b * sine[i]);
@@ -107,7 +113,8 @@ static void rope_rows(void *job_, int worker, int n_workers) {
     const struct row_job *job = job_;
     const struct lp_op_rope *op = job->op;
     int32_t half = op->width / 2;
-    int64_t step = op->pairing == LP_ROPE_ADJACENT ? 2 : 1, apart = op->pairing == LP_ROPE_ADJACENT ? 1 : half;
+    int64_t step = op->pairing == LP_ROPE_ADJACENT ? 2 : 1,
+            apart = op->pairing == LP_ROPE_ADJACENT ? 1 : half;
     int64_t t, end;
     for (range(job, worker, n_workers, &t, &end); t < end; t++)
         for (int32_t first = 0; first < half; first += PAIRS) {
@@ -119,8 +126,8 @@ static void rope_rows(void *job_, int worker, int n_workers) {
                 sine[i] = sin((double)angle) * op->magnitude;
             }
             for (int32_t h = 0; h < op->n_heads; h++)
-                rotate(op->x + t * op->token_stride + h * op->head_stride + first * step, n, step, apart,
-                       cosine, sine);
+                rotate(op->x + t * op->token_stride + h * op->head_stride + first * step, n, step,
+                       apart, cosine, sine);
         }
 }
 

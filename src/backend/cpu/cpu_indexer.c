@@ -1,10 +1,10 @@
 // The lightning indexer on the CPU: scores of a tile of queries against all keys, then the top-k of
 // each. Scores: a task is a block of keys, converted to float32 and transposed once, taken by all
-// heads of all queries of the tile. Selection: a task is a query; the k-th largest score is found by
-// three passes of histograms over the scores' bits, so the keys are never sorted.
+// heads of all queries of the tile. Selection: a task is a query; the k-th largest score is found
+// by three passes of histograms over the scores' bits, so the keys are never sorted.
 //
-// A score is one chain of float32 fused multiply-adds over the width, then one over the heads: the same
-// bits for any tile, block or number of threads.
+// A score is one chain of float32 fused multiply-adds over the width, then one over the heads: the
+// same bits for any tile, block or number of threads.
 #include "backend/cpu/cpu_attn.h"
 
 #include <math.h>
@@ -49,17 +49,20 @@ size_t lp_cpu_index_scratch(const struct lp_reserve *need, int n_workers) {
     struct lp_cpu_cut cut = {0};
     if (need->index_width == 0) return 0;
     lp_cpu_cut(&cut, n_workers, cut_worker(&w, NULL, need->index_width));
-    lp_cpu_cut(&cut, tile_queries(need->n_rows, n_workers), (size_t)lp_cpu_ld(need->n_context) * sizeof(float));
+    lp_cpu_cut(&cut, tile_queries(need->n_rows, n_workers),
+               (size_t)lp_cpu_ld(need->n_context) * sizeof(float));
     return cut.used;
 }
 
 static void score_block(const struct index_job *job, struct worker_scratch *w, int64_t key) {
     const struct lp_op_index_select *op = job->op;
     const struct lp_cpu_lanes *lanes = job->lanes;
-    int64_t n_all = op->first_pos + job->end, ld = lp_cpu_ld(op->width), ld_keys = lp_cpu_ld(LP_CPU_KEY_BLOCK);
+    int64_t n_all = op->first_pos + job->end, ld = lp_cpu_ld(op->width),
+            ld_keys = lp_cpu_ld(LP_CPU_KEY_BLOCK);
     int n_keys = n_all - key < LP_CPU_KEY_BLOCK ? (int)(n_all - key) : LP_CPU_KEY_BLOCK;
     for (int i = 0; i < n_keys; i++)
-        lanes->load(op->keys->type, lp_cpu_cache_row(op->keys, key + i), w->rows + i * ld, (size_t)op->width);
+        lanes->load(op->keys->type, lp_cpu_cache_row(op->keys, key + i), w->rows + i * ld,
+                    (size_t)op->width);
     lanes->transpose(n_keys, op->width, w->rows, ld, w->keys_t, ld_keys);
     for (int64_t query = job->first; query < job->end; query++) {
         if (op->first_pos + query < key) continue;
@@ -67,9 +70,11 @@ static void score_block(const struct index_job *job, struct worker_scratch *w, i
         memset(scores, 0, (size_t)n_keys * sizeof *scores);
         for (int32_t head = 0; head < op->n_heads; head += HEAD_BLOCK) {
             int n_heads = op->n_heads - head < HEAD_BLOCK ? op->n_heads - head : HEAD_BLOCK;
-            lanes->mul_nn(n_heads, n_keys, op->width, op->q + query * op->q_stride + (int64_t)head * op->width,
-                          op->width, w->keys_t, ld_keys, w->dots, ld_keys, false);
-            lanes->relu_sum(n_heads, n_keys, w->dots, ld_keys, op->w + query * op->w_stride + head, scores);
+            lanes->mul_nn(n_heads, n_keys, op->width,
+                          op->q + query * op->q_stride + (int64_t)head * op->width, op->width,
+                          w->keys_t, ld_keys, w->dots, ld_keys, false);
+            lanes->relu_sum(n_heads, n_keys, w->dots, ld_keys, op->w + query * op->w_stride + head,
+                            scores);
         }
         lanes->scale(scores, (size_t)n_keys, op->scale);
     }
@@ -127,7 +132,8 @@ static void run_selection(void *job_, int worker, int n_workers) {
     const struct lp_op_index_select *op = job->op;
     for (size_t task; lp_cpu_next(&job->next, job->n_tasks, &task);) {
         int64_t query = job->first + (int64_t)task, n = op->first_pos + query + 1;
-        select_best(job->scores + (int64_t)task * job->ld_scores, n, op->top_k, op->ids + query * op->ids_stride);
+        select_best(job->scores + (int64_t)task * job->ld_scores, n, op->top_k,
+                    op->ids + query * op->ids_stride);
         op->counts[query] = op->top_k;
     }
 }
@@ -146,7 +152,8 @@ static int64_t keep_all(const struct lp_op_index_select *op) {
 void lp_cpu_index_select(struct lp_device *device, const struct lp_op_index_select *op) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
-    struct index_job job = {.op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
+    struct index_job job = {
+        .op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
     int64_t query = keep_all(op);
     if (query == op->n_queries) return;
     job.worker_bytes = cut_worker(&w, NULL, op->width);
@@ -154,7 +161,8 @@ void lp_cpu_index_select(struct lp_device *device, const struct lp_op_index_sele
     int64_t tile = tile_queries(op->n_queries - query, dev->n_workers);
     job.ld_scores = lp_cpu_ld(op->first_pos + op->n_queries);
     job.scores = (float *)(void *)(dev->attn_scratch + workers_bytes);
-    assert(workers_bytes + (size_t)(tile * job.ld_scores) * sizeof(float) <= dev->attn_scratch_bytes);
+    assert(workers_bytes + (size_t)(tile * job.ld_scores) * sizeof(float) <=
+           dev->attn_scratch_bytes);
     for (; query < op->n_queries; query += tile) {
         job.first = query;
         job.end = query + tile < op->n_queries ? query + tile : op->n_queries;

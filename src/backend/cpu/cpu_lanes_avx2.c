@@ -16,7 +16,8 @@ static inline vf v_load(const float *p) { return _mm256_loadu_ps(p); }
 static inline void v_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 static inline vf v_load_n(const float *p, int n, float fill) {
     __m256i mask = mask_n(n);
-    return _mm256_blendv_ps(_mm256_set1_ps(fill), _mm256_maskload_ps(p, mask), _mm256_castsi256_ps(mask));
+    return _mm256_blendv_ps(_mm256_set1_ps(fill), _mm256_maskload_ps(p, mask),
+                            _mm256_castsi256_ps(mask));
 }
 static inline void v_store_n(float *p, vf v, int n) { _mm256_maskstore_ps(p, mask_n(n), v); }
 static inline vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }

@@ -1,5 +1,5 @@
-// The functions of struct lp_cpu_lanes in terms of one vector type. A file that includes this defines
-// first: LANES (values of a vector), vf (the type) and the static inline functions
+// The functions of struct lp_cpu_lanes in terms of one vector type. A file that includes this
+// defines first: LANES (values of a vector), vf (the type) and the static inline functions
 //   v_zero() v_set1(x) v_load(p) v_store(p, v) v_add v_mul v_div v_fma(a, b, c) = a * b + c
 //   v_load_n(p, n, fill), v_store_n(p, v, n)   the first n values, 0 < n < LANES
 //   v_max(a, b)                                 b where a or b is NaN
@@ -16,8 +16,9 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 // mr x nr dot products; one vector of partial sums each, k in steps of LANES.
-INLINE void nt_tile(const int mr, const int nr, int k, const float *a, ptrdiff_t lda, const float *b,
-                    ptrdiff_t ldb, float *c, ptrdiff_t row_step, ptrdiff_t col_step) {
+INLINE void nt_tile(const int mr, const int nr, int k, const float *a, ptrdiff_t lda,
+                    const float *b, ptrdiff_t ldb, float *c, ptrdiff_t row_step,
+                    ptrdiff_t col_step) {
     vf sum[8][4];
     UNROLL for (int j = 0; j < nr; j++)
         UNROLL for (int i = 0; i < 4; i++) sum[j][i] = v_zero();
@@ -46,8 +47,8 @@ INLINE void nt_tile(const int mr, const int nr, int k, const float *a, ptrdiff_t
     }
 }
 
-static void mul_nt(int m, int n, int k, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb,
-                   float *c, ptrdiff_t row_step, ptrdiff_t col_step) {
+static void mul_nt(int m, int n, int k, const float *a, ptrdiff_t lda, const float *b,
+                   ptrdiff_t ldb, float *c, ptrdiff_t row_step, ptrdiff_t col_step) {
     int i = 0;
     for (; i + 4 <= m; i += 4) {
         const float *x = a + i * lda;
@@ -83,7 +84,8 @@ INLINE void nn_tile(const int mr, const int nv, int n_tail, int k, const float *
     for (int t = 0; t < k; t++) {
         const float *row = b + (rows ? rows[t] : t) * ldb;
         vf y[8];
-        UNROLL for (int j = 0; j < nv; j++) y[j] = n_tail ? v_load_n(row, n_tail, 0) : v_load(row + j * LANES);
+        UNROLL for (int j = 0; j < nv; j++)
+            y[j] = n_tail ? v_load_n(row, n_tail, 0) : v_load(row + j * LANES);
         UNROLL for (int i = 0; i < mr; i++) {
             vf x = v_set1(a[i * lda + t]);
             UNROLL for (int j = 0; j < nv; j++) sum[i][j] = v_fma(x, y[j], sum[i][j]);
@@ -96,8 +98,8 @@ INLINE void nn_tile(const int mr, const int nv, int n_tail, int k, const float *
         }
 }
 
-static void mul_nn(int m, int n, int k, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb,
-                   float *c, ptrdiff_t ldc, bool add) {
+static void mul_nn(int m, int n, int k, const float *a, ptrdiff_t lda, const float *b,
+                   ptrdiff_t ldb, float *c, ptrdiff_t ldc, bool add) {
     int m4 = m / 4 * 4, j = 0;
     for (; j + 3 * LANES <= n; j += 3 * LANES)
         for (int i = 0; i < m4; i += 4)
@@ -116,16 +118,19 @@ static void mul_nn(int m, int n, int k, const float *a, ptrdiff_t lda, const flo
         float *out = c + i * ldc;
         for (j = 0; j + 8 * LANES <= n; j += 8 * LANES)
             nn_tile(1, 8, 0, k, x, lda, b + j, ldb, NULL, out + j, ldc, add);
-        for (; j + LANES <= n; j += LANES) nn_tile(1, 1, 0, k, x, lda, b + j, ldb, NULL, out + j, ldc, add);
+        for (; j + LANES <= n; j += LANES)
+            nn_tile(1, 1, 0, k, x, lda, b + j, ldb, NULL, out + j, ldc, add);
         if (j < n) nn_tile(1, 1, n - j, k, x, lda, b + j, ldb, NULL, out + j, ldc, add);
     }
 }
 
-static void mul_rows(int n, int k, const float *a, const int32_t *rows, const float *b, ptrdiff_t ldb,
-                     float *c) {
+static void mul_rows(int n, int k, const float *a, const int32_t *rows, const float *b,
+                     ptrdiff_t ldb, float *c) {
     int j = 0;
-    for (; j + 8 * LANES <= n; j += 8 * LANES) nn_tile(1, 8, 0, k, a, 0, b + j, ldb, rows, c + j, 0, true);
-    for (; j + LANES <= n; j += LANES) nn_tile(1, 1, 0, k, a, 0, b + j, ldb, rows, c + j, 0, true);
+    for (; j + 8 * LANES <= n; j += 8 * LANES)
+        nn_tile(1, 8, 0, k, a, 0, b + j, ldb, rows, c + j, 0, true);
+    for (; j + LANES <= n; j += LANES)
+        nn_tile(1, 1, 0, k, a, 0, b + j, ldb, rows, c + j, 0, true);
     if (j < n) nn_tile(1, 1, n - j, k, a, 0, b + j, ldb, rows, c + j, 0, true);
 }
 
@@ -184,8 +189,9 @@ static void relu_sum(int m, int n, const float *s, ptrdiff_t lds, const float *w
         UNROLL for (int v = 0; v < 4; v++) sum[v] = v_load(acc + j + v * LANES);
         for (int i = 0; i < m; i++) {
             vf factor = v_set1(w[i]);
+            const float *row = s + i * lds + j;
             UNROLL for (int v = 0; v < 4; v++)
-                sum[v] = v_fma(factor, v_max(v_zero(), v_load(s + i * lds + j + v * LANES)), sum[v]);
+                sum[v] = v_fma(factor, v_max(v_zero(), v_load(row + v * LANES)), sum[v]);
         }
         UNROLL for (int v = 0; v < 4; v++) v_store(acc + j + v * LANES, sum[v]);
     }

@@ -1,5 +1,6 @@
-// The inner functions for any machine: vectors of four through the compiler's vector extension, which
-// every target has in some form; products and sums rounded separately; exp from the C library.
+// The inner functions for any machine: vectors of four through the compiler's vector extension,
+// which every target has in some form; products and sums rounded separately; exp from the C
+// library.
 #include "backend/cpu/cpu_lanes.h"
 
 #include <math.h>

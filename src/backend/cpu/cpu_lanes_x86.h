@@ -23,7 +23,8 @@ static inline void transpose_block(const float *in, ptrdiff_t ld_in, float *out,
                 _mm_loadu_ps(in + (i + 4) * ld_in + 4 * half), 1);
     }
     for (int half = 0; half < 8; half += 4) { // 4 x 4 in each 128-bit lane
-        __m256 ab_low = _mm256_unpacklo_ps(a[half], a[half + 1]), ab_high = _mm256_unpackhi_ps(a[half], a[half + 1]);
+        __m256 ab_low = _mm256_unpacklo_ps(a[half], a[half + 1]),
+               ab_high = _mm256_unpackhi_ps(a[half], a[half + 1]);
         __m256 cd_low = _mm256_unpacklo_ps(a[half + 2], a[half + 3]);
         __m256 cd_high = _mm256_unpackhi_ps(a[half + 2], a[half + 3]);
         b[half] = _mm256_shuffle_ps(ab_low, cd_low, 0x44);
@@ -38,7 +39,8 @@ static void load_f16(const void *row, float *out, size_t n) {
     const char *bytes = row;
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
-        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(bytes + 2 * i))));
+        _mm256_storeu_ps(out + i,
+                         _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(bytes + 2 * i))));
     for (; i < n; i++) {
         uint16_t bits;
         memcpy(&bits, bytes + 2 * i, 2);

@@ -75,7 +75,7 @@ extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f32, lp_cpu_mat_avx2_f16, 
     lp_cpu_mat_avx2_dequant;
 
 // The types with 8-bit kernels: stem, type. cpu_matmul_avx2_q32.c (blocks of 32 and 64 values) and
-// cpu_matmul_avx2_k.c (of 256) define lp_cpu_mat_avx2_<stem>; cpu_matmul_vnni.c has lp_cpu_mat_vnni_<stem>.
+// cpu_matmul_avx2_k.c, _iq.c (of 256) define lp_cpu_mat_avx2_<stem>, cpu_matmul_vnni.c lp_cpu_mat_vnni_<stem>.
 #define LP_CPU_Q8_LIST(X)                                                                          \
     X(q8_0, Q8_0)                                                                                  \
     X(q4_0, Q4_0)                                                                                  \
@@ -90,7 +90,15 @@ extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f32, lp_cpu_mat_avx2_f16, 
     X(q4_k, Q4_K)                                                                                  \
     X(q5_k, Q5_K)                                                                                  \
     X(q6_k, Q6_K)                                                                                  \
-    X(iq4_xs, IQ4_XS)
+    X(iq4_xs, IQ4_XS)                                                                              \
+    X(iq2_xxs, IQ2_XXS)                                                                            \
+    X(iq2_xs, IQ2_XS)                                                                              \
+    X(iq2_s, IQ2_S)                                                                                \
+    X(iq3_xxs, IQ3_XXS)                                                                            \
+    X(iq3_s, IQ3_S)                                                                                \
+    X(iq1_s, IQ1_S)                                                                                \
+    X(iq1_m, IQ1_M)                                                                                \
+    X(tq2_0, TQ2_0)
 #define LP_CPU_Q8_DECLARE(stem, type)                                                              \
     extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_##stem, lp_cpu_mat_vnni_##stem;
 LP_CPU_Q8_LIST(LP_CPU_Q8_DECLARE)

@@ -61,8 +61,22 @@ LP_INLINE uint32_t load_u32(const void *p) {
     memcpy(&v, p, sizeof v);
     return v;
 }
+LP_INLINE float f16_at(const void *p) {
+    uint16_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return _cvtsh_ss(bits);
+}
 LP_INLINE __m128i load_16(const void *p) { return _mm_loadu_si128(p); }
 LP_INLINE __m256i load_32(const void *p) { return _mm256_loadu_si256(p); }
+
+// Byte j is all ones where bit j is set, zero elsewhere.
+LP_INLINE __m256i spread_bits(uint32_t bits) {
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2,
+                                          2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
+    __m256i b = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), byte);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(b, bit), bit);
+}
 
 // 32 values of 16 bytes: low nibbles, then high nibbles
 LP_INLINE __m256i nibbles_32(const uint8_t *qs) {
@@ -148,6 +162,19 @@ LP_INLINE void expand_q8(const struct lp_weight_quad *quads, int64_t n, bool is_
 
 // ---- one type: rows as they are stored
 
+// A type's two functions, named after its stem.
+#define SCALES(stem) LP_INLINE void stem##_scales(const void *unit, int quad, __m256 *scale, __m256 *min)
+#define BYTES(stem) LP_INLINE __m256i stem##_bytes(const void *unit, int quad, int group)
+#define FORMAT(stem, n_values, n_quads, signed_)                                                   \
+    static const struct q8_format stem = {                                                         \
+        .block_bytes = sizeof(struct lp_block_##stem),                                             \
+        .block_values = n_values,                                                                  \
+        .quads = n_quads,                                                                          \
+        .is_signed = signed_,                                                                      \
+        .scales = stem##_scales,                                                                   \
+        .bytes = stem##_bytes,                                                                     \
+    }
+
 struct q8_format {
     int block_bytes, block_values;
     int quads; // of a unit: 1 (128 values, several small blocks) or 2 (a block of 256)
@@ -180,9 +207,11 @@ LP_INLINE __m256 unit_q8(const struct q8_format *f, __m256 acc, const uint8_t *u
     return acc;
 }
 
-// The hardware follows two or more streams well within a page; this hides the step to the next one.
-LP_INLINE void prefetch_unit(const uint8_t *unit, int64_t n_bytes) {
-    for (int64_t i = 0; i < n_bytes; i += 64) _mm_prefetch((const char *)unit + 1024 + i, _MM_HINT_T0);
+// Fetches the same place two rows ahead: the next pair's. The hardware's own prefetch starts anew with
+// each row, which for rows of a few KiB is most of the time.
+LP_INLINE void prefetch_unit(const uint8_t *unit, size_t row_bytes, int64_t n_bytes) {
+    for (int64_t i = 0; i < n_bytes; i += 64)
+        _mm_prefetch((const char *)unit + 2 * row_bytes + i, _MM_HINT_T1);
 }
 
 // The short last unit of a row, completed with zero bytes: blocks whose scale is 0.
@@ -206,7 +235,7 @@ LP_INLINE void rows_q8(const struct q8_format *f, const uint8_t *w, size_t row_b
         for (int64_t i = 0; i < n_units; i++)
             for (int r = 0; r < nr; r++) {
                 const uint8_t *unit = chunk + (size_t)r * row_bytes + (size_t)i * unit_bytes;
-                prefetch_unit(unit, (int64_t)unit_bytes);
+                prefetch_unit(unit, row_bytes, (int64_t)unit_bytes);
                 acc[r] = unit_q8(f, acc[r], unit, xc + i * f->quads);
             }
         for (int r = 0; r < nr && rest > 0; r++)

@@ -5,15 +5,6 @@
 #include "backend/cpu/cpu_q8_avx2.h"
 #include "quant/codebooks.h"
 
-#define SCALES(stem) LP_INLINE void stem##_scales(const void *unit, int quad, __m256 *scale, __m256 *min)
-#define BYTES(stem) LP_INLINE __m256i stem##_bytes(const void *unit, int quad, int group)
-
-LP_INLINE float f16_at(const void *p) {
-    uint16_t bits;
-    memcpy(&bits, p, sizeof bits);
-    return _cvtsh_ss(bits);
-}
-
 // Four unsigned bytes of a word, times factor, twice
 LP_INLINE __m256 four_bytes(uint32_t bytes, float factor) {
     __m128 v = _mm_cvtepi32_ps(_mm_cvtepu8_epi32(_mm_cvtsi32_si128((int)bytes)));
@@ -130,24 +121,11 @@ BYTES(iq4_xs) {
     return _mm256_shuffle_epi8(table, nibbles_32(b->qs + 64 * quad + 16 * group));
 }
 
-#define FORMAT_256(stem, signed_)                                                                  \
-    static const struct q8_format stem = {                                                         \
-        .block_bytes = sizeof(struct lp_block_##stem),                                             \
-        .block_values = 256,                                                                       \
-        .quads = 2,                                                                                \
-        .is_signed = signed_,                                                                      \
-        .scales = stem##_scales,                                                                   \
-        .bytes = stem##_bytes,                                                                     \
-    }
-FORMAT_256(q2_k, false);
-FORMAT_256(q3_k, true);
-FORMAT_256(q4_k, false);
-FORMAT_256(q5_k, false);
-FORMAT_256(q6_k, true);
-FORMAT_256(iq4_xs, true);
-
-#undef SCALES
-#undef BYTES
-#undef FORMAT_256
+FORMAT(q2_k, 256, 2, false);
+FORMAT(q3_k, 256, 2, true);
+FORMAT(q4_k, 256, 2, false);
+FORMAT(q5_k, 256, 2, false);
+FORMAT(q6_k, 256, 2, true);
+FORMAT(iq4_xs, 256, 2, true);
 
 #endif

@@ -18,20 +18,12 @@ LP_INLINE __m256 negated(__m256 v) { return _mm256_xor_ps(v, _mm256_set1_ps(-0.0
 
 // Bit j of the word at p in bit 4 of byte j
 LP_INLINE __m256i fifth_bits(const void *p) {
-    const __m256i spread = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
-                                            2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
-    __m256i b = _mm256_shuffle_epi8(_mm256_set1_epi32((int)load_u32(p)), spread);
-    b = _mm256_cmpeq_epi8(_mm256_and_si256(b, bit), bit);
-    return _mm256_and_si256(b, _mm256_set1_epi8(16));
+    return _mm256_and_si256(spread_bits(load_u32(p)), _mm256_set1_epi8(16));
 }
 
 LP_INLINE __m256i look_up(const int8_t table[16], __m256i nibbles) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_16(table)), nibbles);
 }
-
-#define SCALES(stem) LP_INLINE void stem##_scales(const void *unit, int quad, __m256 *scale, __m256 *min)
-#define BYTES(stem) LP_INLINE __m256i stem##_bytes(const void *unit, int quad, int group)
 
 SCALES(q8_0) {
     (void)quad, (void)min;
@@ -104,14 +96,18 @@ BYTES(mxfp4) {
     return look_up(lp_codebooks_fp4, nibbles_32(((const struct lp_block_mxfp4 *)unit)[group].qs));
 }
 
-SCALES(nvfp4) { // group g is half g % 2 of block g / 2; its sub-blocks have a scale each
+// Group g is half g % 2 of block g / 2; its two sub-blocks have a scale each, an unsigned E4M3 byte:
+// moved to a float's exponent and mantissa it is too small by 2^120, zero exponents included.
+SCALES(nvfp4) {
     (void)quad, (void)min;
     const struct lp_block_nvfp4 *b = unit;
-    float s[8];
-    for (int g = 0; g < 4; g++)
-        for (int half = 0; half < 2; half++)
-            s[g + 4 * half] = lp_blocks_nvfp4_scale(b[g / 2].d[g % 2 * 2 + half]);
-    *scale = _mm256_loadu_ps(s);
+    const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, -1, -1, -1, -1, -1, -1, -1, -1);
+    uint64_t bytes = load_u32(b[0].d) | (uint64_t)load_u32(b[1].d) << 32;
+    __m256i e = _mm256_cvtepu8_epi32(_mm_shuffle_epi8(_mm_cvtsi64_si128((long long)bytes), order));
+    e = _mm256_and_si256(e, _mm256_set1_epi32(0x7f));
+    __m256i zero = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(0x7f)); // the format's NaN is read as 0
+    __m256 v = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_andnot_si256(zero, e), 20));
+    *scale = _mm256_mul_ps(v, _mm256_set1_ps(0x1p119f)); // halved: the codebook holds twice the values
 }
 BYTES(nvfp4) {
     (void)quad;
@@ -122,26 +118,13 @@ BYTES(nvfp4) {
     return look_up(lp_codebooks_fp4, nibbles);
 }
 
-#define FORMAT_128(stem, values, signed_)                                                          \
-    static const struct q8_format stem = {                                                         \
-        .block_bytes = sizeof(struct lp_block_##stem),                                             \
-        .block_values = values,                                                                    \
-        .quads = 1,                                                                                \
-        .is_signed = signed_,                                                                      \
-        .scales = stem##_scales,                                                                   \
-        .bytes = stem##_bytes,                                                                     \
-    }
-FORMAT_128(q8_0, 32, true);
-FORMAT_128(q4_0, 32, true);
-FORMAT_128(q4_1, 32, false);
-FORMAT_128(q5_0, 32, true);
-FORMAT_128(q5_1, 32, false);
-FORMAT_128(iq4_nl, 32, true);
-FORMAT_128(mxfp4, 32, true);
-FORMAT_128(nvfp4, 64, true);
-
-#undef SCALES
-#undef BYTES
-#undef FORMAT_128
+FORMAT(q8_0, 32, 1, true);
+FORMAT(q4_0, 32, 1, true);
+FORMAT(q4_1, 32, 1, false);
+FORMAT(q5_0, 32, 1, true);
+FORMAT(q5_1, 32, 1, false);
+FORMAT(iq4_nl, 32, 1, true);
+FORMAT(mxfp4, 32, 1, true);
+FORMAT(nvfp4, 64, 1, true);
 
 #endif

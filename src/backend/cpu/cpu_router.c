@@ -1,5 +1,6 @@
-// Expert choice on the CPU: a row at a time, rows spread over the workers. Double precision as in ref,
-// since a last bit here decides which weights are read; the gate values themselves are float32.
+// Expert choice on the CPU: a row at a time, rows spread over the workers. Double precision as in
+// ref, since a last bit here decides which weights are read; the gate values themselves are
+// float32.
 #include "backend/cpu/cpu_attn.h"
 
 #include <math.h>
@@ -30,7 +31,8 @@ static size_t cut_row(struct row_scratch *w, char *base, int64_t n_experts, int6
 size_t lp_cpu_router_scratch(const struct lp_reserve *need, int n_workers) {
     struct row_scratch w;
     struct lp_cpu_cut cut = {0};
-    lp_cpu_cut(&cut, n_workers, cut_row(&w, NULL, need->n_experts, need->n_experts)); // groups <= experts
+    lp_cpu_cut(&cut, n_workers,
+               cut_row(&w, NULL, need->n_experts, need->n_experts)); // groups <= experts
     return cut.used;
 }
 
@@ -47,9 +49,12 @@ static void gate_values(const struct lp_op_router *op, const float *z, float *ga
         for (int32_t e = 0; e < op->n_experts; e++) gate[e] = (float)(exp(z[e] - max) / sum);
         return;
     case LP_GATING_SIGMOID:
-        for (int32_t e = 0; e < op->n_experts; e++) gate[e] = (float)(1.0 / (1.0 + exp(-(double)z[e])));
+        for (int32_t e = 0; e < op->n_experts; e++)
+            gate[e] = (float)(1.0 / (1.0 + exp(-(double)z[e])));
         return;
-    case LP_GATING_SOFTMAX_SELECTED: memcpy(gate, z, (size_t)op->n_experts * sizeof *gate); return;
+    case LP_GATING_SOFTMAX_SELECTED:
+        memcpy(gate, z, (size_t)op->n_experts * sizeof *gate);
+        return;
     }
 }
 
@@ -59,7 +64,8 @@ static double group_score(const struct lp_op_router *op, const double *choice, i
         if (better(choice[i], first)) {
             second = first;
             first = choice[i];
-        } else if (better(choice[i], second)) second = choice[i];
+        } else if (better(choice[i], second))
+            second = choice[i];
     }
     return op->group_score == LP_GROUP_MAX || size == 1 ? first : first + second;
 }
@@ -75,15 +81,17 @@ static int32_t best_of(const double *values, const uint8_t *marked, int32_t n, i
 // Marks the experts of all groups but the n_groups_used best.
 static void drop_groups(const struct lp_op_router *op, struct row_scratch *w) {
     int32_t size = op->n_experts / op->n_groups;
-    for (int32_t g = 0; g < op->n_groups; g++) w->group[g] = group_score(op, w->choice + g * size, size);
+    for (int32_t g = 0; g < op->n_groups; g++)
+        w->group[g] = group_score(op, w->choice + g * size, size);
     // First mark the kept groups at their first expert, then turn the marks round.
     for (int32_t i = 0; i < op->n_groups_used && i < op->n_groups; i++)
         w->out[best_of(w->group, w->out, op->n_groups, size) * size] = 1;
-    for (int32_t g = 0; g < op->n_groups; g++) memset(w->out + g * size, !w->out[g * size], (size_t)size);
+    for (int32_t g = 0; g < op->n_groups; g++)
+        memset(w->out + g * size, !w->out[g * size], (size_t)size);
 }
 
-static void set_weights(const struct lp_op_router *op, const float *z, const float *gate, const int32_t *ids,
-                        float *weights) {
+static void set_weights(const struct lp_op_router *op, const float *z, const float *gate,
+                        const int32_t *ids, float *weights) {
     bool selected = op->gating == LP_GATING_SOFTMAX_SELECTED;
     double total = 0;
     for (int32_t j = 0; j < op->n_used; j++) {
@@ -98,7 +106,8 @@ static void route_row(const struct lp_op_router *op, struct row_scratch *w, int6
     const float *z = op->logits + row * op->logits_stride;
     int32_t *ids = op->ids + row * op->n_used;
     gate_values(op, z, w->gate);
-    for (int32_t e = 0; e < op->n_experts; e++) w->choice[e] = (double)w->gate[e] + (op->bias ? op->bias[e] : 0.0);
+    for (int32_t e = 0; e < op->n_experts; e++)
+        w->choice[e] = (double)w->gate[e] + (op->bias ? op->bias[e] : 0.0);
     memset(w->out, 0, (size_t)op->n_experts);
     if (op->n_groups > 1) drop_groups(op, w);
     for (int32_t j = 0; j < op->n_used; j++) {
@@ -113,7 +122,8 @@ static void run_rows(void *job_, int worker, int n_workers) {
     const struct router_job *job = job_;
     struct row_scratch w;
     size_t row, end;
-    cut_row(&w, job->scratch + (size_t)worker * job->worker_bytes, job->op->n_experts, job->op->n_groups);
+    cut_row(&w, job->scratch + (size_t)worker * job->worker_bytes, job->op->n_experts,
+            job->op->n_groups);
     lp_worker_range((size_t)job->op->n_rows, 1, worker, n_workers, &row, &end);
     for (; row < end; row++) route_row(job->op, &w, (int64_t)row);
 }

@@ -1,0 +1,1 @@
+lp_fuzz(jinja lp_text)

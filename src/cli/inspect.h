@@ -1,0 +1,37 @@
+// What `limpid inspect` knows of a file, how it becomes one JSON object, and how that is printed. The
+// object is the one source: the text shows nothing that the JSON lacks. Its keys are documented in
+// docs/cli-inspect-bench.md.
+#ifndef LP_CLI_INSPECT_H
+#define LP_CLI_INSPECT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+#include "model/plan.h"
+#include "text/chat.h"
+#include "text/tokenizer.h"
+
+struct lp_inspect {
+    const struct lp_gguf *gguf;
+    bool list_tensors, list_metadata; // --tensors, --metadata
+    // Each part is there or the sentence why not (an empty text: not reached).
+    bool has_hparams, is_bound, is_planned;
+    struct lp_hparams h;
+    struct lp_binding binding;
+    struct lp_plan plan;
+    lp_type kv_type;
+    struct lp_err model_error, plan_error, tokenizer_error, template_error;
+    struct lp_device *dev; // or NULL
+    struct lp_tokenizer *tokenizer;
+    bool has_template;
+    struct lp_jinja *chat_template;
+};
+
+// NULL when out of memory.
+json_t *lp_inspect_report(const struct lp_inspect *in);
+
+// sections_only: the container and the lists that were asked for.
+void lp_inspect_print(const json_t *report, bool sections_only, FILE *to);
+
+#endif

@@ -1,0 +1,19 @@
+// Writing JSON: text that may not be UTF-8, numbers that may not be finite.
+#ifndef LP_SERVE_JSON_OUT_H
+#define LP_SERVE_JSON_OUT_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/bytes.h"
+
+// Appends text as UTF-8; each ill-formed sequence becomes U+FFFD. False without memory.
+bool lp_json_clean(struct lp_bytes *out, struct lp_str text);
+// A JSON string of that. NULL without memory.
+json_t *lp_json_text(struct lp_str text);
+// A JSON number; minus infinity and NaN, which JSON lacks, become -9999.0 as in vLLM.
+json_t *lp_json_logprob(double value);
+// Appends the value in one line. Numbers keep the 9 digits that a float32 has. False without memory.
+bool lp_json_dump(struct lp_bytes *out, const json_t *value);
+
+#endif

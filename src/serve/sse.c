@@ -1,0 +1,10 @@
+#include "serve/sse.h"
+
+#include "serve/json_out.h"
+
+// JSON in one line has no line break that could end the event: control characters are escaped.
+bool lp_sse_event(struct lp_bytes *out, const json_t *value) {
+    return lp_bytes_puts(out, "data: ") && lp_json_dump(out, value) && lp_bytes_puts(out, "\n\n");
+}
+
+bool lp_sse_done(struct lp_bytes *out) { return lp_bytes_puts(out, "data: [DONE]\n\n"); }

@@ -1,0 +1,13 @@
+// Server-sent events as OpenAI's API uses them: "data: JSON", a blank line, and "data: [DONE]" last.
+#ifndef LP_SERVE_SSE_H
+#define LP_SERVE_SSE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+#include "base/bytes.h"
+
+bool lp_sse_event(struct lp_bytes *out, const json_t *value); // false without memory
+bool lp_sse_done(struct lp_bytes *out);
+
+#endif

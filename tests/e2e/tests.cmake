@@ -1,0 +1,35 @@
+# End-to-end tests: the program as a user runs it, on the models of tests/golden and models/. Each is a
+# script `NAME.py LIMPID [--sanitizer]`; with sanitizers it runs a reduced matrix. Exit code 77: skipped,
+# the script says why.
+set(e2e ${CMAKE_SOURCE_DIR}/tests/e2e)
+set(e2e_mode "")
+if(LIMPID_SANITIZE)
+  set(e2e_mode --sanitizer)
+endif()
+
+add_executable(generate ${e2e}/generate.c)
+target_link_libraries(generate PRIVATE lp_engine PkgConfig::JANSSON)
+
+function(lp_e2e name timeout_s)
+  add_test(NAME e2e_${name} COMMAND Python3::Interpreter -B ${e2e}/${name}.py $<TARGET_FILE:limpid> ${e2e_mode} ${ARGN})
+  set_tests_properties(e2e_${name} PROPERTIES LABELS e2e SKIP_RETURN_CODE 77 TIMEOUT ${timeout_s})
+endfunction()
+
+lp_e2e(golden 1800)
+lp_e2e(fused_kv_b 900)
+lp_e2e(split 600)
+lp_e2e(router_keys 600)
+lp_e2e(mini 1800 --generate $<TARGET_FILE:generate>)
+lp_e2e(smollm 900 --cache ${CMAKE_SOURCE_DIR}/build/downloads)
+
+add_test(NAME e2e_bad_gguf
+         COMMAND Python3::Interpreter -B ${e2e}/check_bad_gguf.py $<TARGET_FILE:limpid>
+                 ${CMAKE_SOURCE_DIR}/tests/golden/dsa_sparse.gguf ${e2e_mode})
+set_tests_properties(e2e_bad_gguf PROPERTIES LABELS e2e TIMEOUT 1800)
+
+# The committed golden files are what their generator writes.
+add_test(NAME golden_data COMMAND Python3::Interpreter -B ${e2e}/golden_data.py)
+set_tests_properties(golden_data PROPERTIES SKIP_RETURN_CODE 77)
+
+# Include directions, and headers that compile alone.
+add_test(NAME layers COMMAND Python3::Interpreter -B ${CMAKE_SOURCE_DIR}/tests/layers.py ${CMAKE_C_COMPILER})

@@ -1,0 +1,139 @@
+// The inner functions of each instruction set this machine has: sums against double, the same bits
+// however a product is cut (L1), no access behind the sizes (L2: arrays end where the sanitizer
+// sees it), exact limits of exp and NaN (L3).
+#include "attn_fixture.h"
+
+#include "backend/cpu/cpu_features.h"
+#include "backend/cpu/cpu_lanes.h"
+
+static const struct lp_cpu_lanes *tables[3];
+static int n_tables;
+
+static void find_tables(void) {
+    tables[n_tables++] = &lp_cpu_lanes_plain;
+#if defined(__x86_64__)
+    uint32_t have = lp_cpu_features_detect();
+    if ((have & LP_CPU_LEVEL_AVX2) == LP_CPU_LEVEL_AVX2) tables[n_tables++] = &lp_cpu_lanes_avx2;
+    if ((have & LP_CPU_LEVEL_AVX512) == LP_CPU_LEVEL_AVX512)
+        tables[n_tables++] = &lp_cpu_lanes_avx512;
+#endif
+    for (int i = 0; i < n_tables; i++) print_message("lanes: %s\n", tables[i]->name);
+}
+
+// a [m, k], b [n, k], c [m, n] at tight strides
+static void check_product(const struct lp_cpu_lanes *lanes, struct lp_rng *rng, int m, int n,
+                          int k) {
+    float *a = random_floats(rng, m * k, 1.0f), *b = random_floats(rng, n * k, 1.0f),
+          *b_t = new_array(n * k, 4);
+    float *nt = new_output(m, n), *nt_t = new_array(m * n, 4), *nn = new_output(m, n),
+          *one = new_array(1, 4);
+    lanes->transpose(n, k, b, k, b_t, n);
+    lanes->mul_nt(m, n, k, a, k, b, k, nt, n, 1);
+    lanes->mul_nt(m, n, k, a, k, b, k, nt_t, 1, m);
+    lanes->mul_nn(m, n, k, a, k, b_t, n, nn, n, false);
+    assert_guards(nt, m, n, n);
+    assert_guards(nn, m, n, n);
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+            double sum = 0, size = 0;
+            for (int t = 0; t < k; t++) {
+                sum += (double)a[i * k + t] * b[j * k + t];
+                size += fabs((double)a[i * k + t] * b[j * k + t]);
+            }
+            assert_true(fabs(nt[i * n + j] - sum) <= 1e-6 * size &&
+                        fabs(nn[i * n + j] - sum) <= 3e-6 * size);
+            lanes->mul_nt(1, 1, k, a + i * k, k, b + j * k, k, one, 1, 1);
+            assert_same_bits(one, &nt[i * n + j], 1, "mul_nt, one value alone");
+            assert_same_bits(&nt_t[j * m + i], one, 1, "mul_nt, transposed output");
+            lanes->mul_nn(1, 1, k, a + i * k, k, b_t + j, n, one, 1, false);
+            assert_same_bits(one, &nn[i * n + j], 1, "mul_nn, one value alone");
+        }
+    int32_t rows[80];
+    for (int t = 0; t < k; t++) rows[t] = t;
+    float *row = new_array(n, 4);
+    lanes->mul_rows(n, k, a, rows, b_t, n, row);
+    assert_same_bits(row, nn, n, "mul_rows");
+    memset(row, 0, (size_t)n * 4); // in two parts
+    lanes->mul_nn(1, n, k / 2, a, k, b_t, n, row, n, true);
+    lanes->mul_nn(1, n, k - k / 2, a + k / 2, k, b_t + k / 2 * n, n, row, n, true);
+    assert_same_bits(row, nn, n, "mul_nn in two parts");
+    void *blocks[] = {a, b, b_t, nt, nt_t, nn, one, row};
+    for (int i = 0; i < 8; i++) lp_free(blocks[i]);
+}
+
+static void test_products(void **state) {
+    (void)state;
+    struct lp_rng rng;
+    lp_rng_init(&rng, 77);
+    for (int i = 0; i < n_tables; i++)
+        for (int round = 0; round < 60; round++)
+            check_product(tables[i], &rng, 1 + (int)(lp_rng_u64(&rng) % 10),
+                          1 + (int)(lp_rng_u64(&rng) % 150), 1 + (int)(lp_rng_u64(&rng) % 80));
+}
+
+static void test_softmax_step(void **state) {
+    (void)state;
+    for (int i = 0; i < n_tables; i++)
+        for (int n = 1; n <= 67; n++) {
+            float s[67], max = -INFINITY, sum = 0;
+            double expected = 0;
+            for (int j = 0; j < n; j++)
+                s[j] = j % 5 == 3 ? -INFINITY : j % 5 == 4 ? -2000.0f : (float)(j % 7) - 3;
+            for (int j = 0; j < n; j++) expected += exp(0.5 * (s[j] - 3.0));
+            tables[i]->softmax_step(s, n, 0.5f, &max, &sum);
+            assert_true(fabs(sum * exp(max - 1.5) - expected) <= 1e-6 * expected);
+            for (int j = 0; j < n; j++) assert_true(j % 5 < 3 ? s[j] > 0 : s[j] == 0); // exactly 0
+            float old = max, more[3] = {-INFINITY, 80.0f, -INFINITY};
+            float rescale = tables[i]->softmax_step(more, 3, 0.5f, &max, &sum);
+            assert_true(max == 40.0f && more[1] == 1.0f &&
+                        fabs(rescale - exp(old - 40.0)) <= 1e-6 * rescale);
+            more[0] = NAN;
+            assert_true(tables[i]->softmax_step(more, 3, 0.5f, &max, &sum) == 1.0f);
+            assert_true(isnan(more[0]) && isnan(sum) && max == 40.0f);
+        }
+}
+
+// Nothing finite so far: weights 0, no NaN from inf - inf.
+static void test_softmax_all_infinite(void **state) {
+    (void)state;
+    for (int i = 0; i < n_tables; i++) {
+        float s[20], max = -INFINITY, sum = 0;
+        for (int j = 0; j < 20; j++) s[j] = -INFINITY;
+        assert_true(tables[i]->softmax_step(s, 20, 1.0f, &max, &sum) == 1.0f);
+        for (int j = 0; j < 20; j++) assert_true(s[j] == 0);
+        assert_true(sum == 0 && max == -INFINITY);
+        s[4] = 7;
+        tables[i]->softmax_step(s + 4, 1, 1.0f, &max, &sum);
+        assert_true(sum == 1 && max == 7);
+    }
+}
+
+static void test_relu_sum(void **state) {
+    (void)state;
+    for (int i = 0; i < n_tables; i++)
+        for (int n = 1; n < 70; n += 3) {
+            float s[3 * 70], w[3] = {2, -1, 0.5f}, acc[70];
+            for (int j = 0; j < 3 * 70; j++) s[j] = (float)(j * 37 % 11) - 5;
+            for (int j = 0; j < 70; j++) acc[j] = 1;
+            s[70 + n - 1] = NAN;
+            tables[i]->relu_sum(3, n, s, 70, w, acc);
+            for (int j = 0; j < 70; j++) {
+                double expected = 1;
+                for (int h = 0; h < 3 && j < n; h++)
+                    expected += w[h] * (s[h * 70 + j] < 0 ? 0 : s[h * 70 + j]);
+                assert_true(j == n - 1 ? isnan(acc[j])
+                                       : acc[j] == expected); // small integers: exact
+            }
+        }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_softmax_step),
+        cmocka_unit_test(test_softmax_all_infinite),
+        cmocka_unit_test(test_relu_sum),
+    };
+    find_tables();
+    return cmocka_run_group_tests_name("lanes", tests, NULL, NULL);
+}

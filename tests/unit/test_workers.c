@@ -1,0 +1,55 @@
+#include "lp_test.h"
+
+#include <stdatomic.h>
+#include <unistd.h>
+
+#include "base/workers.h"
+
+struct job {
+    struct lp_workers *workers;
+    _Atomic int64_t sum;
+    _Atomic int arrived;
+    _Atomic int early; // workers that passed the barrier before all had arrived
+};
+
+static void add_range(void *job_, int worker, int n_workers) {
+    struct job *job = job_;
+    size_t begin, end;
+    lp_worker_range(1001, 16, worker, n_workers, &begin, &end);
+    for (size_t i = begin; i < end; i++) atomic_fetch_add(&job->sum, (int64_t)i);
+    atomic_fetch_add(&job->arrived, 1);
+    lp_workers_barrier(job->workers);
+    if (atomic_load(&job->arrived) % n_workers) atomic_fetch_add(&job->early, 1);
+    lp_workers_barrier(job->workers);
+}
+
+static void every_index_once_and_barriers_hold(void **state) {
+    (void)state;
+    for (int n = 1; n <= 5; n++) {
+        struct job job = {0};
+        assert_int_equal(lp_workers_new(&job.workers, n, NULL), LP_OK);
+        assert_int_equal(lp_workers_count(job.workers), n);
+        for (int round = 0; round < 200; round++) {
+            if (round % 64 == 63) usleep(2000); // long enough for workers to go to sleep
+            lp_workers_run(job.workers, add_range, &job);
+        }
+        assert_int_equal(job.sum, 200 * (1000 * 1001 / 2));
+        assert_int_equal(job.early, 0);
+        lp_workers_free(job.workers);
+    }
+}
+
+static void absurd_counts_are_refused(void **state) {
+    (void)state;
+    struct lp_workers *workers;
+    struct lp_err err;
+    assert_int_equal(lp_workers_new(&workers, -1, &err), LP_STATUS_INVALID);
+    assert_int_equal(lp_workers_new(&workers, 100000, &err), LP_STATUS_INVALID);
+    assert_non_null(strstr(err.text, "100000"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_index_once_and_barriers_hold),
+                                       cmocka_unit_test(absurd_counts_are_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
