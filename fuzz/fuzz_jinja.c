@@ -6,6 +6,8 @@
 
 #include "text/chat.h"
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
 static json_t *variables(void) {
     return json_loads(
         "{\"messages\": [{\"role\": \"system\", \"content\": \"s\\u00e9 </think>\"},"

@@ -1,1 +1,1 @@
-lp_fuzz(jinja lp_text)
+lp_fuzz(jinja text)

@@ -60,9 +60,9 @@ def environment():
     return env
 
 
-def run(env, source, variables):
+def run(env, source, variables, parsed={}):
     try:
-        template = env.from_string(source)
+        template = parsed[source] = parsed.get(source) or env.from_string(source)
     except (jinja2.TemplateSyntaxError, SyntaxError):
         return {"error": "syntax"}
     try:

@@ -103,9 +103,12 @@ static lp_status find_part(const struct lp_tokenizer *tok, struct lp_str merge, 
 static lp_status add_merge(struct lp_tokenizer *tok, struct lp_str merge, uint32_t index,
                            struct lp_bytes *joined, struct lp_err *err) {
     const char *space = merge.len ? memchr(merge.data, ' ', merge.len) : NULL;
-    size_t n_left = space ? (size_t)(space - merge.data) : 0;
-    struct lp_str left = {merge.data, n_left}, right = {space + 1, merge.len - n_left - 1};
-    if (!n_left || !right.len || memchr(right.data, ' ', right.len))
+    struct lp_str left = {0}, right = {0};
+    if (space) {
+        left = (struct lp_str){merge.data, (size_t)(space - merge.data)};
+        right = (struct lp_str){space + 1, merge.len - left.len - 1};
+    }
+    if (!left.len || !right.len || memchr(right.data, ' ', right.len))
         return lp_err_set(err, LP_STATUS_FORMAT,
                           "tokenizer.ggml.merges[%" PRIu32 "] is \"%.*s\", expected two token texts "
                           "with one space between them",

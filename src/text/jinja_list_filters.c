@@ -135,24 +135,24 @@ static bool copy_list(run_state *run, lp_value of, lp_value *out) {
     return true;
 }
 
-// Sort keys for "a" or several paths "a,b": then tuples.
+// Sort keys for the path "a" or several, "a,b": lists, which are compared for equality first, so
+// that undefined values and None may stand beside their like.
 static bool sort_keys(run_state *run, const lp_value *items, size_t n, lp_value path,
                       bool case_sensitive, lp_value **out) {
     lp_value none = {0};
-    if (!lp_jinja_is_str(path) || !memchr(path.s.data, ',', path.s.len))
-        return keys_of(run, items, n, path, case_sensitive, none, out);
+    struct lp_str text = lp_jinja_is_str(path) ? path.s : lp_str_from("");
     *out = lp_jinja_alloc(run, n, sizeof **out);
     TRY(*out);
     size_t n_paths = 1;
-    for (size_t i = 0; i < path.s.len; i++) n_paths += path.s.data[i] == ',';
+    for (size_t i = 0; i < text.len; i++) n_paths += text.data[i] == ',';
     for (size_t i = 0; i < n; i++) {
-        struct lp_str rest = path.s;
+        struct lp_str rest = text;
         TRY(lp_jinja_seq_new(run, LP_JINJA_LIST, n_paths, &(*out)[i]));
         for (size_t k = 0; k < n_paths; k++) {
             const char *comma = memchr(rest.data, ',', rest.len);
             struct lp_str part = {rest.data, comma ? (size_t)(comma - rest.data) : rest.len};
-            lp_value key;
-            TRY(follow(run, items[i], lp_jinja_str(part), none, &key) &&
+            lp_value key, step = lp_jinja_is_str(path) ? lp_jinja_str(part) : path;
+            TRY(follow(run, items[i], step, none, &key) &&
                 fold_case(run, key, case_sensitive, &(*out)[i].seq->items[k]));
             rest.data += part.len + (comma != NULL);
             rest.len -= part.len + (comma != NULL);

@@ -482,11 +482,10 @@ bool lp_jinja_format(run_state *run, lp_value format, lp_value args, lp_value *o
         f.at += plain + (percent != NULL);
         if (percent) TRY(format_one(run, &f, escape));
     }
-    bool takes_any = args.type == LP_JINJA_DICT ||
-                     (args.type == LP_JINJA_SEQ && !lp_jinja_is_tuple(args));
+    // What could be subscripted by name may stay unused, as in Python.
+    bool takes_any = args.type == LP_JINJA_DICT || args.type == LP_JINJA_UNDEFINED ||
+                     lp_jinja_is_seq(args, LP_JINJA_LIST) || lp_jinja_is_seq(args, LP_JINJA_RANGE);
     size_t n = lp_jinja_is_tuple(args) ? args.seq->n : 1;
-    if (!takes_any && f.used < n && lp_jinja_is_undefined(args))
-        return lp_jinja_fail_undefined(run, args);
     if (!takes_any && f.used < n)
         return lp_jinja_fail(run, LP_STATUS_FORMAT, "a format has fewer '%%' than arguments");
     TRY(lp_jinja_build_end(run, begin, out));

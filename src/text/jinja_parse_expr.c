@@ -162,7 +162,10 @@ static node *parse_attribute(parser *p, node *of) {
 
 static bool ends_subscript(int kind) { return kind == ']' || kind == ','; }
 
-// One subscript; a slice node (without its object) if there is a colon.
+// A slice that is still without its object (a subscript may also be a finished slice: a[b[1:]]).
+static bool is_bare_slice(const node *n) { return n->kind == LP_JINJA_N_SLICE && !n->a; }
+
+// One subscript; a bare slice if there is a colon.
 static node *parse_subscript(parser *p) {
     node *parts[3] = {NULL, NULL, NULL};
     if (lp_jinja_peek(p)->kind != ':') {
@@ -189,12 +192,11 @@ static node *parse_item(parser *p, node *of) {
     while (lp_jinja_peek(p)->kind != ']') {
         if (list.n && !lp_jinja_expect(p, ',', "',' or ']'")) return NULL;
         if (!lp_jinja_nodes_add(p, &list, parse_subscript(p))) return NULL;
-        bool slice = list.items[list.n - 1]->kind == LP_JINJA_N_SLICE;
-        if (slice && (list.n > 1 || lp_jinja_peek(p)->kind != ']'))
+        if (is_bare_slice(list.items[list.n - 1]) && (list.n > 1 || lp_jinja_peek(p)->kind != ']'))
             return fail_token(p, "']' after a slice");
     }
     p->at++;
-    if (list.n == 1 && list.items[0]->kind == LP_JINJA_N_SLICE) {
+    if (list.n == 1 && is_bare_slice(list.items[0])) {
         list.items[0]->a = of;
         return list.items[0];
     }
