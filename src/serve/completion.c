@@ -146,11 +146,12 @@ static bool run_ahead(struct lp_completion *c, const struct lp_completion_prompt
 static bool open_request(struct lp_completion *c, struct lp_api_error *err) {
     const struct lp_completion_prompt *p = lp_completion_prompt(c);
     const struct lp_completion_params *s = &c->params;
+    int64_t room = limpid_engine_context(c->service->engine) - (int64_t)p->n_ids;
     limpid_error e;
     limpid_request_options o = limpid_request_default_options();
     o.tokens = p->ids;
     o.n_tokens = p->n_ids;
-    o.max_tokens = s->max_tokens;
+    o.max_tokens = s->max_tokens < room ? s->max_tokens : room; // ends as "length", like max_tokens
     o.temperature = (float)s->temperature;
     o.top_p = (float)s->top_p;
     o.top_k = (int32_t)s->top_k;

@@ -41,8 +41,9 @@ struct lp_chat_params {
 };
 
 // Prepares the messages as vLLM does (tool-call arguments given as JSON text are parsed to an object,
-// missing content becomes null, role "developer" becomes "system") and renders. Errors: INVALID
-// naming messages[i] and the field.
+// missing content becomes null, role "developer" becomes "system", content given as a list of text
+// parts becomes their texts joined by line ends unless the template itself loops over content) and
+// renders. Errors: INVALID naming messages[i] and the field.
 lp_status lp_chat_render(const struct lp_jinja *jinja, const struct lp_chat_params *params,
                          struct lp_bytes *out, struct lp_err *err);
 

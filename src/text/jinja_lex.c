@@ -101,6 +101,7 @@ static bool is_sign(const struct lexer *lex, size_t at) {
 }
 
 static bool lex_comment(struct lexer *lex) {
+    if (lex->at >= lex->src.len) return true; // Jinja lets a bare "{#" at the very end pass
     for (size_t i = lex->at; i < lex->src.len; i++) {
         size_t end = tag_end(lex, i, "#}", true);
         if (end) {
@@ -122,6 +123,7 @@ static size_t raw_begin(const struct lexer *lex, size_t at) {
 
 static bool lex_raw(struct lexer *lex) {
     size_t begin = lex->at;
+    if (begin >= lex->src.len) return true; // as for comments
     for (size_t i = begin; i < lex->src.len; i++) {
         if (!at_text(lex, i, "{%")) continue;
         char sign = is_sign(lex, i + 2) ? lex->src.data[i + 2] : 0;

@@ -87,7 +87,7 @@ def cpu_is_near_ref(limpid, model):
     p, q = (np.exp(x - x.max(1, keepdims=True)) / np.exp(x - x.max(1, keepdims=True)).sum(1, keepdims=True) for x in (ref, cpu))
     likely = p > 0.01
     far = np.abs(np.log(p[likely]) - np.log(q[likely])).mean()
-    if not far < 0.1:
+    if not far < 0.2:  # measured: up to 0.1 with activations rounded to 8 bits
         yield f"log-probabilities of tokens above 1 % differ by {far:.3f} on average"
     if ref[-1].argmax() != cpu[-1].argmax():
         yield f"the next token is {cpu[-1].argmax()}, ref has {ref[-1].argmax()}"
@@ -99,7 +99,10 @@ def main():
     note = ""
     checks.add("ref against cpu", cpu_is_near_ref, args.limpid, model)
     checks.add("text", says, args.limpid, model, ["-p", "The capital of France is", "-n", 8], "Paris")
-    checks.add("chat", says, args.limpid, model, ["--chat", "-p", "What is the capital of France?", "-n", 24], "Paris")
+    # Its first token is near a tie (-1.88 to -1.97), so only exact arithmetic has to get it right.
+    checks.add("chat, exact", says, args.limpid, model, ["--cpu", "plain", "--chat", "-p", "What is the capital of France?", "-n", 12],
+               "Paris")
+    checks.add("chat", says, args.limpid, model, ["--chat", "-p", "Name the capital of Germany.", "-n", 12], "Berlin")
     checks.add("chat, cache f32", says, args.limpid, model, ["--chat", "--kv", "f32", "-p", "What is 2 + 2?", "-n", 24], "4")
     try:
         import tokenizers  # noqa: F401

@@ -12,7 +12,8 @@ target_link_libraries(generate PRIVATE lp_engine PkgConfig::JANSSON)
 
 function(lp_e2e name timeout_s)
   add_test(NAME e2e_${name} COMMAND Python3::Interpreter -B ${e2e}/${name}.py $<TARGET_FILE:limpid> ${e2e_mode} ${ARGN})
-  set_tests_properties(e2e_${name} PROPERTIES LABELS e2e SKIP_RETURN_CODE 77 TIMEOUT ${timeout_s})
+  set_tests_properties(e2e_${name} PROPERTIES LABELS e2e SKIP_RETURN_CODE 77 TIMEOUT ${timeout_s}
+                       RUN_SERIAL TRUE) # each keeps all CPUs busy by itself
 endfunction()
 
 lp_e2e(golden 1800)
@@ -26,7 +27,7 @@ lp_e2e(smollm 900 --cache ${CMAKE_SOURCE_DIR}/build/downloads)
 add_test(NAME e2e_bad_gguf
          COMMAND Python3::Interpreter -B ${e2e}/check_bad_gguf.py $<TARGET_FILE:limpid>
                  ${CMAKE_SOURCE_DIR}/tests/golden/dsa_sparse.gguf ${e2e_mode})
-set_tests_properties(e2e_bad_gguf PROPERTIES LABELS e2e TIMEOUT 1800)
+set_tests_properties(e2e_bad_gguf PROPERTIES LABELS e2e TIMEOUT 1800 RUN_SERIAL TRUE)
 
 # The committed golden files are what their generator writes.
 add_test(NAME golden_data COMMAND Python3::Interpreter -B ${e2e}/golden_data.py)

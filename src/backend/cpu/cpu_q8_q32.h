@@ -104,8 +104,8 @@ SCALES(nvfp4) {
     const __m128i order = _mm_setr_epi8(0, 2, 4, 6, 1, 3, 5, 7, -1, -1, -1, -1, -1, -1, -1, -1);
     uint64_t bytes = load_u32(b[0].d) | (uint64_t)load_u32(b[1].d) << 32;
     __m256i e = _mm256_cvtepu8_epi32(_mm_shuffle_epi8(_mm_cvtsi64_si128((long long)bytes), order));
-    e = _mm256_and_si256(e, _mm256_set1_epi32(0x7f));
     __m256i zero = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(0x7f)); // the format's NaN is read as 0
+    e = _mm256_and_si256(e, _mm256_set1_epi32(0x7f));
     __m256 v = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_andnot_si256(zero, e), 20));
     *scale = _mm256_mul_ps(v, _mm256_set1_ps(0x1p119f)); // halved: the codebook holds twice the values
 }

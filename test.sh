@@ -1,0 +1,39 @@
+#!/bin/sh
+# Installs what is missing, then builds limpid and runs all its tests twice: optimised, and with the
+# address and undefined-behaviour sanitizers (where the slow end-to-end tests run a reduced matrix).
+#
+#     ./test.sh [CTEST OPTION]...        for example  ./test.sh -R golden
+set -eu
+cd "$(dirname "$0")"
+. tools/setup_debian.sh
+setup_packages
+setup_python
+export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
+
+jobs=$(nproc)
+status=0
+closing=""
+for preset in release asan; do
+    echo "== $preset: build"
+    log=build/$preset/build.log
+    mkdir -p "build/$preset"
+    if ! { cmake --preset "$preset" -DPython3_EXECUTABLE="$python" && cmake --build --preset "$preset"; } >"$log" 2>&1; then
+        tail -n 60 "$log" >&2
+        echo "the $preset build failed; all of its output is in $log" >&2
+        exit 1
+    fi
+    grep -E 'warning:' "$log" || true
+    echo "== $preset: tests"
+    log=build/$preset/test.log
+    ctest --test-dir "build/$preset" -j "$jobs" --no-tests=error --output-on-failure "$@" 2>&1 | tee "$log"
+    line=$(grep -E '^[0-9]+% tests passed' "$log" || echo "the tests did not end")
+    closing="$closing$preset: $line
+"
+    case $line in
+    "100% tests passed"*) ;;
+    *) status=1 ;;
+    esac
+done
+echo
+printf '%s' "$closing"
+exit $status
