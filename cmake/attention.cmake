@@ -1,4 +1,4 @@
 lp_folder(attention
-  SOURCES attention/route.c attention/gqa.c attention/mla.c attention/mla_expanded.c
+  SOURCES attention/route.c attention/attn_ops.c attention/gqa.c attention/mla.c attention/mla_expanded.c
           attention/mla_absorbed.c attention/sparse.c
   LINK lp_kv lp_backend lp_trace lp_base)

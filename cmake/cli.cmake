@@ -1,19 +1,7 @@
-set(LP_CLI_SOURCES cli/args.c cli/npy.c cli/cmd_dump.c cli/cmd_tokenize.c cli/cmd_run.c
-    cli/clean.c cli/limits.c cli/bench_report.c cli/inspect_report.c cli/inspect_print.c)
-set(stub "#include \"cli/args.h\"\n")
-foreach(c serve inspect bench) # TEMPORARY while these land
-  if(EXISTS ${CMAKE_SOURCE_DIR}/src/cli/cmd_${c}.c AND (NOT c STREQUAL serve OR EXISTS ${CMAKE_SOURCE_DIR}/cmake/serve.cmake))
-    list(APPEND LP_CLI_SOURCES cli/cmd_${c}.c)
-  else()
-    string(APPEND stub "const struct lp_command lp_cmd_${c} = {\"${c}\", \"\", \"\", 0};\n")
-  endif()
-endforeach()
-file(WRITE ${CMAKE_BINARY_DIR}/stub.c "${stub}")
-set(serve_lib "")
-if(TARGET lp_serve)
-  set(serve_lib lp_serve)
-endif()
-lp_folder(cli SOURCES ${LP_CLI_SOURCES} LINK ${serve_lib} lp_engine lp_model lp_base)
-target_sources(lp_cli PRIVATE ${CMAKE_BINARY_DIR}/stub.c)
+lp_folder(cli
+  SOURCES cli/args.c cli/ids.c cli/npy.c cli/clean.c cli/limits.c cli/bench_report.c
+          cli/inspect_report.c cli/inspect_print.c cli/cmd_run.c cli/cmd_serve.c cli/cmd_dump.c
+          cli/cmd_tokenize.c cli/cmd_inspect.c cli/cmd_bench.c
+  LINK lp_serve lp_engine lp_model lp_base)
 add_executable(limpid src/cli/main.c)
 target_link_libraries(limpid PRIVATE lp_cli)

@@ -13,15 +13,14 @@
 //     limpid_engine_options eo = limpid_engine_default_options();
 //     if (limpid_model_open(&model, "model.gguf", &mo, &err)) ...
 //     if (limpid_engine_new(&engine, model, &eo, &err)) ...
-//     if (limpid_tokenize(model, text, strlen(text), LIMPID_SPECIAL | LIMPID_BOS, &ids, &n, &err)) ...
-//     limpid_request_options ro = limpid_request_default_options();
-//     ro.tokens = ids; ro.n_tokens = n; ro.max_tokens = 100;
-//     if (limpid_request_new(&request, engine, &ro, &err)) ...
-//     while (!limpid_request_next(request, &event, &err) && event.kind != LIMPID_EVENT_DONE)
+//     if (limpid_tokenize(model, text, strlen(text), LIMPID_SPECIAL | LIMPID_BOS, &ids, &n, &err))
+//     ... limpid_request_options ro = limpid_request_default_options(); ro.tokens = ids;
+//     ro.n_tokens = n; ro.max_tokens = 100; if (limpid_request_new(&request, engine, &ro, &err))
+//     ... while (!limpid_request_next(request, &event, &err) && event.kind != LIMPID_EVENT_DONE)
 //         fwrite(event.text, 1, event.text_len, stdout);
 //
-// Threads: a model may be shared by threads (tokenize, chat); an engine and its sequences and requests
-// belong to one thread at a time.
+// Threads: a model may be shared by threads (tokenize, chat); an engine and its sequences and
+// requests belong to one thread at a time.
 #ifndef LIMPID_H
 #define LIMPID_H
 
@@ -35,13 +34,13 @@ extern "C" {
 
 typedef enum limpid_status {
     LIMPID_OK,
-    LIMPID_INVALID,     // an argument, request or setting
-    LIMPID_FORMAT,      // a damaged or contradictory file
+    LIMPID_INVALID, // an argument, request or setting
+    LIMPID_FORMAT,  // a damaged or contradictory file
     LIMPID_IO,
     LIMPID_MEMORY,
     LIMPID_UNSUPPORTED,
-    LIMPID_LIMIT,       // context or cache exhausted
-    LIMPID_NUMERIC,     // NaN or infinity in logits
+    LIMPID_LIMIT,   // context or cache exhausted
+    LIMPID_NUMERIC, // NaN or infinity in logits
     LIMPID_CANCELLED,
 } limpid_status;
 
@@ -50,7 +49,8 @@ typedef struct limpid_error {
     char text[1024];
 } limpid_error;
 
-typedef struct limpid_model limpid_model;       // a GGUF file: weights, tokenizer, chat template, a device
+typedef struct limpid_model
+    limpid_model; // a GGUF file: weights, tokenizer, chat template, a device
 typedef struct limpid_engine limpid_engine;     // the KV cache and scratch over a model
 typedef struct limpid_sequence limpid_sequence; // tokens in the cache
 typedef struct limpid_request limpid_request;   // a generation in progress
@@ -63,24 +63,25 @@ limpid_status limpid_set_log_level(const char *level, limpid_error *err);
 // ---- model ----
 
 typedef struct limpid_model_options {
-    const char *backend;   // "cpu" (default) or "ref", the slow definition of every operation
-    const char *cpu_level; // "auto" (default), or the highest ISA to use: "plain", "avx2", "avx512", "vnni"
-    int n_threads;         // 0 = all CPUs the process may use
+    const char *backend; // "cpu" (default) or "ref", the slow definition of every operation
+    const char *
+        cpu_level; // "auto" (default), or the highest ISA to use: "plain", "avx2", "avx512", "vnni"
+    int n_threads; // 0 = all CPUs the process may use
 } limpid_model_options;
 
 limpid_model_options limpid_model_default_options(void);
 
 // Opens a file, or a split set by any of its parts, and checks all of it (docs/gguf.md).
-limpid_status limpid_model_open(limpid_model **out, const char *path, const limpid_model_options *options,
-                                limpid_error *err);
+limpid_status limpid_model_open(limpid_model **out, const char *path,
+                                const limpid_model_options *options, limpid_error *err);
 void limpid_model_close(limpid_model *model); // after its engines; NULL is allowed
 
 typedef struct limpid_model_info {
-    const char *architecture, *name; // name: general.name or ""
+    const char *architecture, *name;     // name: general.name or ""
     const char *backend, *matmul_kernel; // what runs, e.g. "cpu", "avx2_q8_0" (the output matrix's)
     int32_t n_layers, n_vocab, n_embd, n_threads;
-    int64_t n_context;               // that the model was trained for
-    int32_t top_k;                   // of the sparse indexer; 0 = the model has none
+    int64_t n_context; // that the model was trained for
+    int32_t top_k;     // of the sparse indexer; 0 = the model has none
     uint64_t file_bytes, n_tensors, n_bound, n_ignored;
     bool has_chat_template;
 } limpid_model_info;
@@ -89,26 +90,28 @@ limpid_model_info limpid_model_get_info(const limpid_model *model);
 
 // ---- text ----
 
-enum { // flags of limpid_tokenize
+enum {                  // flags of limpid_tokenize
     LIMPID_SPECIAL = 1, // texts of control tokens become those tokens, as in vLLM and Hugging Face
     LIMPID_BOS = 2,     // add the tokens that the file says every text begins or ends with
 };
 
-limpid_status limpid_tokenize(const limpid_model *model, const char *text, size_t n_bytes, unsigned flags,
-                              int32_t **ids, size_t *n_ids, limpid_error *err);
+limpid_status limpid_tokenize(const limpid_model *model, const char *text, size_t n_bytes,
+                              unsigned flags, int32_t **ids, size_t *n_ids, limpid_error *err);
 // The text of ids; incomplete UTF-8 characters become U+FFFD. INVALID names an id out of range.
-limpid_status limpid_detokenize(const limpid_model *model, const int32_t *ids, size_t n_ids, bool skip_special,
-                                char **text, size_t *n_bytes, limpid_error *err);
+limpid_status limpid_detokenize(const limpid_model *model, const int32_t *ids, size_t n_ids,
+                                bool skip_special, char **text, size_t *n_bytes, limpid_error *err);
 // The bytes of one token, which may be part of a character. INVALID for an id out of range.
-limpid_status limpid_token_bytes(const limpid_model *model, int32_t id, char **bytes, size_t *n_bytes,
-                                 limpid_error *err);
+limpid_status limpid_token_bytes(const limpid_model *model, int32_t id, char **bytes,
+                                 size_t *n_bytes, limpid_error *err);
 bool limpid_token_is_stop(const limpid_model *model, int32_t id);
 
-// Renders a conversation with the chat template of the file. messages: a JSON array as in OpenAI's API;
-// options: a JSON object or NULL, with "tools" (array) and any further template variables
-// ("enable_thinking": false). INVALID names messages[i] and the field; UNSUPPORTED without a template.
-limpid_status limpid_chat_prompt(const limpid_model *model, const char *messages, const char *options,
-                                 char **text, size_t *n_bytes, limpid_error *err);
+// Renders a conversation with the chat template of the file. messages: a JSON array as in OpenAI's
+// API; options: a JSON object or NULL, with "tools" (array) and any further template variables
+// ("enable_thinking": false). INVALID names messages[i] and the field; UNSUPPORTED without a
+// template.
+limpid_status limpid_chat_prompt(const limpid_model *model, const char *messages,
+                                 const char *options, char **text, size_t *n_bytes,
+                                 limpid_error *err);
 
 // ---- engine ----
 
@@ -122,8 +125,8 @@ typedef struct limpid_engine_options {
 } limpid_engine_options;
 
 limpid_engine_options limpid_engine_default_options(void);
-limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model, const limpid_engine_options *options,
-                                limpid_error *err);
+limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
+                                const limpid_engine_options *options, limpid_error *err);
 // Closes the trace; IO if it could not be written whole. NULL is allowed.
 limpid_status limpid_engine_free(limpid_engine *engine, limpid_error *err);
 int64_t limpid_engine_context(const limpid_engine *engine);
@@ -138,20 +141,22 @@ typedef struct limpid_watch { // any function may be NULL; data is valid during 
     void (*logits)(void *user, int64_t first, int64_t n, const float *logits);
     // [n, n_embd]: layer -1 = embeddings, l = residual stream after layer l
     void (*hidden)(void *user, int32_t layer, int64_t first, int64_t n, const float *hidden);
-    // The keys that position first + i attended to on a layer, ascending: ids[i * stride ...], counts[i] of
-    // them. ids NULL: every earlier position and itself.
+    // The keys that position first + i attended to on a layer, ascending: ids[i * stride ...],
+    // counts[i] of them. ids NULL: every earlier position and itself.
     void (*selected)(void *user, int32_t layer, int64_t first, int64_t n, const int32_t *ids,
                      const int32_t *counts, int64_t stride);
 } limpid_watch;
 
 limpid_status limpid_sequence_new(limpid_sequence **out, limpid_engine *engine, limpid_error *err);
 void limpid_sequence_free(limpid_sequence *sequence); // NULL is allowed
-// Runs tokens behind those that are there, in steps of at most `chunk`. last_logits: [n_vocab] for the
-// last token, or NULL. LIMIT when the context is full; the sequence then keeps what it had.
-limpid_status limpid_sequence_append(limpid_sequence *sequence, const int32_t *tokens, size_t n_tokens,
-                                     const limpid_watch *watch, float *last_logits, limpid_error *err);
+// Runs tokens behind those that are there, in steps of at most `chunk`. last_logits: [n_vocab] for
+// the last token, or NULL. LIMIT when the context is full; the sequence then keeps what it had.
+limpid_status limpid_sequence_append(limpid_sequence *sequence, const int32_t *tokens,
+                                     size_t n_tokens, const limpid_watch *watch, float *last_logits,
+                                     limpid_error *err);
 int64_t limpid_sequence_length(const limpid_sequence *sequence);
-void limpid_sequence_truncate(limpid_sequence *sequence, int64_t n_tokens); // forgets what is behind
+void limpid_sequence_truncate(limpid_sequence *sequence,
+                              int64_t n_tokens); // forgets what is behind
 // The most probable id that may be generated (padding ids never are).
 int32_t limpid_argmax(const limpid_model *model, const float *logits);
 
@@ -160,19 +165,20 @@ int32_t limpid_argmax(const limpid_model *model, const float *logits);
 typedef struct limpid_request_options {
     const int32_t *tokens; // the prompt; copied
     size_t n_tokens;
-    int64_t max_tokens;    // 0 = generate nothing (the prompt's log-probabilities only)
-    float temperature;     // 0 = greedy
-    float top_p;           // 1 = off
-    int32_t top_k;         // 0 = off
-    uint64_t seed;         // same seed, same text
+    int64_t max_tokens;      // 0 = generate nothing (the prompt's log-probabilities only)
+    float temperature;       // 0 = greedy
+    float top_p;             // 1 = off
+    int32_t top_k;           // 0 = off
+    uint64_t seed;           // same seed, same text
     const char *const *stop; // texts that end the generation; not part of the result
     size_t n_stop;
-    bool ignore_eos;       // go on past the end tokens
-    bool skip_special;     // leave control tokens out of the text (default true)
-    int32_t n_logprobs;    // the most probable tokens to report with each token; -1 = no log-probabilities
-    bool prompt_logprobs;  // an event for each prompt token first
-    limpid_sequence *reuse; // NULL, or a sequence that keeps prompt and result: what it already holds of
-                            // the prompt is not computed again
+    bool ignore_eos;   // go on past the end tokens
+    bool skip_special; // leave control tokens out of the text (default true)
+    int32_t
+        n_logprobs; // the most probable tokens to report with each token; -1 = no log-probabilities
+    bool prompt_logprobs;   // an event for each prompt token first
+    limpid_sequence *reuse; // NULL, or a sequence that keeps prompt and result: what it already
+                            // holds of the prompt is not computed again
 } limpid_request_options;
 
 typedef enum limpid_event_kind {
@@ -184,15 +190,16 @@ typedef enum limpid_event_kind {
 typedef struct limpid_event { // pointers are valid until the next call on the request
     limpid_event_kind kind;
     int32_t token;
-    const char *text; // whole UTF-8 characters; may be empty while a character or stop text is incomplete
+    const char
+        *text; // whole UTF-8 characters; may be empty while a character or stop text is incomplete
     size_t text_len;
     bool has_logprob; // false for the first prompt token
     float logprob;
     const int32_t *top_ids; // [n_top], most probable first
     const float *top_logprobs;
     int32_t n_top;
-    const char *finish_reason; // DONE: "stop" (end token or stop text) or "length"
-    const char *stop_text;     // DONE: the stop text that was met, or NULL
+    const char *finish_reason;               // DONE: "stop" (end token or stop text) or "length"
+    const char *stop_text;                   // DONE: the stop text that was met, or NULL
     int64_t n_prompt, n_generated, n_cached; // DONE
 } limpid_event;
 

@@ -1,6 +1,6 @@
-// Speed of the cpu backend's matmul per weight type: decode (one row) in GB/s of weight bytes beside
-// the read bandwidth measured in the same run, prefill in 10^9 multiply-adds a second beside the rate
-// of the F32 kernel. Usage: bench_matmul [threads [type or all [level]]]
+// Speed of the cpu backend's matmul per weight type: decode (one row) in GB/s of weight bytes
+// beside the read bandwidth measured in the same run, prefill in 10^9 multiply-adds a second beside
+// the rate of the F32 kernel. Usage: bench_matmul [threads [type or all [level]]]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +12,16 @@
 #include "base/workers.h"
 
 #define N_IN 4096
-#define DATA_BYTES (192u << 20)  // far more than the caches hold
-#define WINDOW_BYTES (8u << 20)  // timed piece; the best of all pieces counts, so that a moment in which
-                                 // the CPUs do other work does not
+#define DATA_BYTES (192u << 20) // far more than the caches hold
+#define WINDOW_BYTES                                                                               \
+    (8u << 20) // timed piece; the best of all pieces counts, so that a moment in which
+               // the CPUs do other work does not
 #define PREFILL_OUT 1024
 #define PREFILL_ROWS 128
 
-static double seconds(void) { return (double)lp_clock_ns() * 1e-9; }
+static double seconds(void) {
+    return (double)lp_clock_ns() * 1e-9;
+}
 
 // ---- the machine's limit: all threads add up 64-bit words
 
@@ -34,7 +37,8 @@ static void read_worker(void *job_, int worker, int n_workers) {
     lp_worker_range(job->n, 64, worker, n_workers, &begin, &end);
     uint64_t sum[8] = {0};
     for (size_t i = begin; i + 8 <= end; i += 8) {
-        __builtin_prefetch(job->words + i + 512); // 4 KiB ahead: past the page the hardware stops at
+        __builtin_prefetch(job->words + i +
+                           512); // 4 KiB ahead: past the page the hardware stops at
         for (int k = 0; k < 8; k++) sum[k] += job->words[i + (size_t)k];
     }
     for (int k = 1; k < 8; k++) sum[0] += sum[k];
@@ -88,9 +92,11 @@ static void bench_type(struct lp_device *dev, const struct lp_type_info *type, u
     uint64_t row_bytes;
     lp_type_row_bytes(type->id, N_IN, &row_bytes);
     fill_weights(type, data, DATA_BYTES);
-    struct lp_weight w = {.data = data, .type = type->id, .n_in = N_IN, .n_mats = 1, .row_bytes = row_bytes};
+    struct lp_weight w = {
+        .data = data, .type = type->id, .n_in = N_IN, .n_mats = 1, .row_bytes = row_bytes};
     w.n_out = (int64_t)(WINDOW_BYTES / row_bytes);
-    struct lp_op_matmul op = {.w = &w, .x = x, .x_stride = N_IN, .y = y, .y_stride = w.n_out, .n_rows = 1};
+    struct lp_op_matmul op = {
+        .w = &w, .x = x, .x_stride = N_IN, .y = y, .y_stride = w.n_out, .n_rows = 1};
     double best = 1e9;
     for (size_t at = 0; at + WINDOW_BYTES <= DATA_BYTES; at += WINDOW_BYTES) {
         w.data = data + at / row_bytes * row_bytes;
@@ -106,14 +112,16 @@ static void bench_type(struct lp_device *dev, const struct lp_type_info *type, u
     double prefill = macs / time_matmul(dev, &op, 3) * 1e-9;
     op.n_rows = 4;
     double four = (double)N_IN * PREFILL_OUT * 4 / time_matmul(dev, &op, 5) * 1e-9;
-    printf("%-8s %-16s decode %6.2f GB/s (%3.0f %% of read)   4 rows %6.2f GMAC/s   prefill %6.2f GMAC/s\n",
-           type->name, dev->backend->matmul_kernel(dev, type->id), decode, 100 * decode / limit, four,
-           prefill);
+    printf("%-8s %-16s decode %6.2f GB/s (%3.0f %% of read)   4 rows %6.2f GMAC/s   prefill %6.2f "
+           "GMAC/s\n",
+           type->name, dev->backend->matmul_kernel(dev, type->id), decode, 100 * decode / limit,
+           four, prefill);
 }
 
 int main(int argc, char **argv) {
     int n_threads = argc > 1 ? atoi(argv[1]) : 1;
-    struct lp_device_options options = {.n_threads = n_threads, .cpu_level = argc > 3 ? argv[3] : "auto"};
+    struct lp_device_options options = {.n_threads = n_threads,
+                                        .cpu_level = argc > 3 ? argv[3] : "auto"};
     struct lp_reserve need = {.n_rows = PREFILL_ROWS, .max_width = N_IN};
     struct lp_device *dev = NULL;
     struct lp_err err = {0};

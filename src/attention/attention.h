@@ -1,8 +1,8 @@
 // Attention of one layer: from the normed input of the layer to the rows that attn_output takes.
 // All forms compute the same function (docs/attention.md); route.c decides which one runs.
 //
-// A step's tokens lie in rows; each sequence owns a run of rows at consecutive positions. Projections
-// run over all rows at once, the attention itself sequence by sequence.
+// A step's tokens lie in rows; each sequence owns a run of rows at consecutive positions.
+// Projections run over all rows at once, the attention itself sequence by sequence.
 #ifndef LP_ATTENTION_ATTENTION_H
 #define LP_ATTENTION_ATTENTION_H
 
@@ -19,10 +19,10 @@ struct lp_span {
 };
 
 struct lp_rope_spec {
-    int32_t width;          // rotated values
+    int32_t width; // rotated values
     enum lp_rope_pairing pairing;
-    const float *inv_freq;  // device, [width / 2]
-    float magnitude;        // of cos and sin
+    const float *inv_freq; // device, [width / 2]
+    float magnitude;       // of cos and sin
 };
 
 struct lp_attn_step { // what is the same for all layers of a step
@@ -37,6 +37,19 @@ struct lp_attn_step { // what is the same for all layers of a step
     enum lp_route_force force;
     bool deterministic;
 };
+
+// y = W x (+ bias) for all rows of the step; y rows are contiguous.
+void lp_attn_project(const struct lp_attn_step *step, const struct lp_weight *w, const float *bias,
+                     const float *x, int64_t x_stride, float *y);
+// RMSNorm in place over `width` values of n_rows rows.
+void lp_attn_norm(const struct lp_attn_step *step, float *x, int64_t stride, const float *w,
+                  float eps, int64_t n_rows, int32_t width);
+// Rotates the first rope->width values of each head in place, at the positions of the step.
+void lp_attn_rotate(const struct lp_attn_step *step, const struct lp_rope_spec *rope, float *x,
+                    int64_t token_stride, int64_t head_stride, int32_t n_heads);
+// The rows of a span into the cache of one kind; rows are contiguous, one per token of the step.
+void lp_attn_store(const struct lp_attn_step *step, int32_t layer, enum lp_kv_kind kind,
+                   const struct lp_span *span, const float *rows);
 
 // Grouped-query attention.
 struct lp_gqa_layer {
@@ -100,8 +113,8 @@ struct lp_mla_buffers { // device, one row per token of the step
 void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                    const struct lp_mla_buffers *buf, const float *x, int64_t x_stride);
 
-// sparse.c: the indexer of a full layer: keys into the cache, and the selection of each query where a
-// span sees more than top_k keys.
+// sparse.c: the indexer of a full layer: keys into the cache, and the selection of each query where
+// a span sees more than top_k keys.
 void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                      const struct lp_mla_buffers *buf, const float *x, int64_t x_stride);
 // The keys that a span's queries see under this route.

@@ -6,8 +6,8 @@
 //   absorbed   n * latent * (nope + v)            into and out of the latent space
 //            + n * V * (2 * latent + rope)        attend
 //
-// Few queries leave the expanded form's matrix products without work to share, so it is not considered
-// below MIN_EXPANDED_QUERIES.
+// Few queries leave the expanded form's matrix products without work to share, so it is not
+// considered below MIN_EXPANDED_QUERIES.
 #include "attention/route.h"
 
 #include <string.h>
@@ -53,8 +53,9 @@ static bool decide_form(const struct lp_route_work *w, bool select, const char *
         *reason = "many queries share the keys: expanding them costs fewer multiply-adds";
         return true;
     }
-    *reason = select ? "selected keys are few: attending in latent space costs fewer multiply-adds"
-                     : "long context for the queries: expanding all keys would cost more multiply-adds";
+    *reason =
+        select ? "selected keys are few: attending in latent space costs fewer multiply-adds"
+               : "long context for the queries: expanding all keys would cost more multiply-adds";
     return false;
 }
 
@@ -63,8 +64,11 @@ struct lp_route lp_route_choose(const struct lp_route_work *w) {
     bool dense = w->force == LP_ROUTE_DENSE && w->top_k > 0;
     route.select = w->top_k > 0 && w->n_kv > w->top_k && !dense;
     route.expanded = decide_form(w, route.select, &route.reason);
-    if (dense) route.name = route.expanded ? "dense-expanded" : "dense-absorbed";
-    else if (route.select) route.name = route.expanded ? "expanded-sparse" : "sparse";
-    else route.name = route.expanded ? "expanded" : "absorbed";
+    if (dense)
+        route.name = route.expanded ? "dense-expanded" : "dense-absorbed";
+    else if (route.select)
+        route.name = route.expanded ? "expanded-sparse" : "sparse";
+    else
+        route.name = route.expanded ? "expanded" : "absorbed";
     return route;
 }

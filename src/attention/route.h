@@ -16,18 +16,19 @@ enum lp_route_force { // --route
 };
 
 struct lp_route_work {
-    int64_t n_query;      // this sequence's tokens in the step
-    int64_t n_kv;         // keys after the step: cached + n_query
-    int32_t top_k;        // of the indexer; 0 = the model has none
+    int64_t n_query;                   // this sequence's tokens in the step
+    int64_t n_kv;                      // keys after the step: cached + n_query
+    int32_t top_k;                     // of the indexer; 0 = the model has none
     int32_t nope, rope, latent, v_dim; // per head
-    bool deterministic;   // one formulation only
+    bool deterministic;                // one formulation only
     enum lp_route_force force;
 };
 
 struct lp_route {
-    bool expanded;      // else absorbed
-    bool select;        // only the indexer's keys are seen (n_kv > top_k)
-    const char *name;   // "expanded", "absorbed", "sparse" (absorbed + select), "expanded-sparse", "dense..."
+    bool expanded; // else absorbed
+    bool select;   // only the indexer's keys are seen (n_kv > top_k)
+    const char *
+        name; // "expanded", "absorbed", "sparse" (absorbed + select), "expanded-sparse", "dense..."
     const char *reason; // static text
 };
 

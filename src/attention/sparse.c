@@ -1,8 +1,9 @@
 // DeepSeek Sparse Attention: the lightning indexer's semantics (docs/attention.md, "Indexer").
 //
 // A full layer caches one indexer key per token, always, and selects keys for the queries of a span
-// once the span sees more than top_k of them; up to top_k every key is kept and nothing is computed.
-// A shared layer sees what the last full layer of the same step selected for the same token.
+// once the span sees more than top_k of them; up to top_k every key is kept and nothing is
+// computed. A shared layer sees what the last full layer of the same step selected for the same
+// token.
 #include "attention/attention.h"
 
 const char *lp_indexer_role_name(enum lp_indexer_role role) {
@@ -14,33 +15,24 @@ static bool needs_selection(const struct lp_attn_step *step, const struct lp_mla
     return step->force != LP_ROUTE_DENSE && span->n_past + span->n_rows > w->top_k;
 }
 
-static void project(const struct lp_attn_step *step, const struct lp_weight *w, const float *x,
-                    int64_t x_stride, float *y) {
-    step->dev->backend->matmul(step->dev, &(struct lp_op_matmul){.w = w, .x = x, .x_stride = x_stride, .y = y,
-                                                                 .y_stride = w->n_out, .n_rows = step->n_rows});
-}
-
-// The rotated values are the first ones of each indexer head (MLA rotates the last).
-static void rotate(const struct lp_attn_step *step, const struct lp_mla_layer *w, float *x, int32_t n_heads) {
-    step->dev->backend->rope(
-        step->dev, &(struct lp_op_rope){.x = x, .token_stride = (int64_t)n_heads * w->index_width,
-                                        .head_stride = w->index_width, .n_tokens = step->n_rows,
-                                        .n_heads = n_heads, .width = w->index_rope.width,
-                                        .pairing = w->index_rope.pairing, .positions = step->positions,
-                                        .inv_freq = w->index_rope.inv_freq, .magnitude = w->index_rope.magnitude});
-}
-
-static void select_keys(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
-                        const struct lp_mla_buffers *buf, const struct lp_span *span) {
+static void select_keys(const struct lp_attn_step *step, int32_t layer,
+                        const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
+                        const struct lp_span *span) {
     struct lp_cache_view keys = lp_kv_view(step->kv, layer, LP_KV_INDEX, span->pages);
     int64_t q_stride = (int64_t)w->index_heads * w->index_width;
     step->dev->backend->index_select(
         step->dev,
-        &(struct lp_op_index_select){.q = buf->index_q + span->first_row * q_stride, .q_stride = q_stride,
+        &(struct lp_op_index_select){.q = buf->index_q + span->first_row * q_stride,
+                                     .q_stride = q_stride,
                                      .w = buf->index_w + span->first_row * w->index_heads,
-                                     .w_stride = w->index_heads, .keys = &keys, .first_pos = span->n_past,
-                                     .n_queries = span->n_rows, .n_heads = w->index_heads,
-                                     .width = w->index_width, .top_k = w->top_k, .scale = w->index_scale,
+                                     .w_stride = w->index_heads,
+                                     .keys = &keys,
+                                     .first_pos = span->n_past,
+                                     .n_queries = span->n_rows,
+                                     .n_heads = w->index_heads,
+                                     .width = w->index_width,
+                                     .top_k = w->top_k,
+                                     .scale = w->index_scale,
                                      .ids = buf->selected + span->first_row * buf->ids_stride,
                                      .ids_stride = buf->ids_stride,
                                      .counts = buf->n_selected + span->first_row});
@@ -50,30 +42,34 @@ void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struc
                      const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
     struct lp_device *dev = step->dev;
     bool any = false;
-    project(step, &w->index_k, x, x_stride, buf->index_k);
-    dev->backend->layer_norm(dev, &(struct lp_op_layer_norm){
-                                      .x = buf->index_k, .x_stride = w->index_width, .w = w->index_norm_w,
-                                      .b = w->index_norm_b, .eps = w->index_eps, .y = buf->index_k,
-                                      .y_stride = w->index_width, .n_rows = step->n_rows, .width = w->index_width});
-    rotate(step, w, buf->index_k, 1);
+    lp_attn_project(step, &w->index_k, NULL, x, x_stride, buf->index_k);
+    dev->backend->layer_norm(dev, &(struct lp_op_layer_norm){.x = buf->index_k,
+                                                             .x_stride = w->index_width,
+                                                             .w = w->index_norm_w,
+                                                             .b = w->index_norm_b,
+                                                             .eps = w->index_eps,
+                                                             .y = buf->index_k,
+                                                             .y_stride = w->index_width,
+                                                             .n_rows = step->n_rows,
+                                                             .width = w->index_width});
+    // The rotated values are the first ones of each indexer head (MLA rotates the last).
+    lp_attn_rotate(step, &w->index_rope, buf->index_k, w->index_width, 0, 1);
     for (int32_t i = 0; i < step->n_spans; i++) {
-        const struct lp_span *span = &step->spans[i];
-        struct lp_cache_view keys = lp_kv_view(step->kv, layer, LP_KV_INDEX, span->pages);
-        dev->backend->cache_write(dev, &(struct lp_op_cache_write){
-                                           .cache = &keys, .x = buf->index_k + span->first_row * w->index_width,
-                                           .x_stride = w->index_width, .first_pos = span->n_past,
-                                           .n_rows = span->n_rows});
-        any = any || needs_selection(step, w, span);
+        lp_attn_store(step, layer, LP_KV_INDEX, &step->spans[i], buf->index_k);
+        any = any || needs_selection(step, w, &step->spans[i]);
     }
     if (!any) return;
-    project(step, &w->index_q, buf->q_low, w->q_rank, buf->index_q);
-    rotate(step, w, buf->index_q, w->index_heads);
-    project(step, &w->index_proj, x, x_stride, buf->index_w);
+    lp_attn_project(step, &w->index_q, NULL, buf->q_low, w->q_rank, buf->index_q);
+    lp_attn_rotate(step, &w->index_rope, buf->index_q, (int64_t)w->index_heads * w->index_width,
+                   w->index_width, w->index_heads);
+    lp_attn_project(step, &w->index_proj, NULL, x, x_stride, buf->index_w);
     for (int32_t i = 0; i < step->n_spans; i++)
-        if (needs_selection(step, w, &step->spans[i])) select_keys(step, layer, w, buf, &step->spans[i]);
+        if (needs_selection(step, w, &step->spans[i]))
+            select_keys(step, layer, w, buf, &step->spans[i]);
 }
 
-struct lp_visible lp_sparse_visible(const struct lp_mla_buffers *buf, const struct lp_span *span, bool select) {
+struct lp_visible lp_sparse_visible(const struct lp_mla_buffers *buf, const struct lp_span *span,
+                                    bool select) {
     struct lp_visible visible = {.first_pos = span->n_past, .n_queries = span->n_rows};
     if (select) {
         visible.ids = buf->selected + span->first_row * buf->ids_stride;

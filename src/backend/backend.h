@@ -1,16 +1,19 @@
 // The backend interface: one device's memory and the operations a layer is made of.
 //
-// A backend (ref, cpu, cuda) fills one struct lp_backend. Model code allocates every activation, index
-// and cache buffer with `alloc`, moves data with `write` and `read`, and never looks into a buffer
-// itself, so that the same layer functions run on every device.
+// A backend (ref, cpu, cuda) fills one struct lp_backend. Model code allocates every activation,
+// index and cache buffer with `alloc`, moves data with `write` and `read`, and never looks into a
+// buffer itself, so that the same layer functions run on every device.
 //
 // What holds for every operation of every backend (tests/kernels/check_*.c):
 //   B1. Activations are float32, row-major; strides count floats, from one row (token) to the next.
-//   B2. A row's result depends on that row alone: not on how many rows are in the call, where it lies
+//   B2. A row's result depends on that row alone: not on how many rows are in the call, where it
+//   lies
 //       among them, how many threads run, or how the pages of a cache are placed. Bit for bit.
-//   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the bound
-//       that the operation's test states. Kernels for block-quantised weights may round the activation
-//       row to 8 bits per block of 32 (docs/numerics.md); float weights (F32, F16, BF16) may not.
+//   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the
+//   bound
+//       that the operation's test states. Kernels for block-quantised weights may round the
+//       activation row to 8 bits per block of 32 (docs/numerics.md); float weights (F32, F16, BF16)
+//       may not.
 //   B4. NaN and infinity go through: a non-finite input gives a non-finite output in that row.
 //   B5. Operations do not fail: sizes and types were checked when the plan was made (supports). No
 //       operation allocates; scratch comes from the device, sized by lp_backend.reserve.
@@ -36,7 +39,8 @@ struct lp_weight {
 };
 
 // One kind of cached state of one sequence and layer: rows of `width` values of `type` (F32, F16 or
-// BF16), in pages of page_tokens rows. Row of position s: base + page_bytes * pages[s / page_tokens]
+// BF16), in pages of page_tokens rows. Row of position s: base + page_bytes * pages[s /
+// page_tokens]
 // + row_bytes * (s % page_tokens).
 struct lp_cache_view {
     void *base;
@@ -81,8 +85,8 @@ struct lp_op_layer_norm {
     int32_t width;
 };
 
-// Rotates, in place, the first `width` values at x + t * token_stride + h * head_stride: pair i by the
-// angle float(pos[t]) * inv_freq[i] (product in float32, then reduced exactly: spec of the
+// Rotates, in place, the first `width` values at x + t * token_stride + h * head_stride: pair i by
+// the angle float(pos[t]) * inv_freq[i] (product in float32, then reduced exactly: spec of the
 // reference implementations), cos and sin times `magnitude`.
 struct lp_op_rope {
     float *x;
@@ -185,7 +189,7 @@ struct lp_op_mla_expanded {
     const float *q; // [n_queries, n_heads, nope + rope], nope first
     int64_t q_stride;
     const struct lp_cache_view *cache; // width = latent + rope
-    const struct lp_weight *k_up;      // [heads][nope][latent], or [heads][latent][nope] if k_transposed
+    const struct lp_weight *k_up; // [heads][nope][latent], or [heads][latent][nope] if k_transposed
     bool k_transposed;
     const struct lp_weight *v_up; // [heads][v][latent]
     struct lp_visible visible;
@@ -195,10 +199,10 @@ struct lp_op_mla_expanded {
     int64_t out_stride;
 };
 
-// The lightning indexer: score(i, s) = scale * sum_h w[i][h] * max(0, q[i][h] . k[s]) for the visible
-// s <= first_pos + i; keeps the min(top_k, visible) best, higher score first, then lower position;
-// writes their positions ascending, and -1 behind them. A NaN score ranks above all others, so that it
-// reaches the logits and is reported.
+// The lightning indexer: score(i, s) = scale * sum_h w[i][h] * max(0, q[i][h] . k[s]) for the
+// visible s <= first_pos + i; keeps the min(top_k, visible) best, higher score first, then lower
+// position; writes their positions ascending, and -1 behind them. A NaN score ranks above all
+// others, so that it reaches the logits and is reported.
 struct lp_op_index_select {
     const float *q; // [n_queries, n_heads, width]
     int64_t q_stride;
@@ -208,7 +212,7 @@ struct lp_op_index_select {
     int64_t first_pos, n_queries;
     int32_t n_heads, width, top_k;
     float scale;
-    int32_t *ids;    // [n_queries, ids_stride], ids_stride >= min(top_k, first_pos + n_queries)
+    int32_t *ids; // [n_queries, ids_stride], ids_stride >= min(top_k, first_pos + n_queries)
     int64_t ids_stride;
     int32_t *counts; // [n_queries]
 };
@@ -216,12 +220,12 @@ struct lp_op_index_select {
 enum lp_gating { LP_GATING_SOFTMAX = 1, LP_GATING_SIGMOID = 2, LP_GATING_SOFTMAX_SELECTED = 3 };
 enum lp_group_score { LP_GROUP_MAX, LP_GROUP_TOP2_SUM };
 
-// Expert choice per row from router logits z. s = softmax(z) or sigmoid(z) (SOFTMAX_SELECTED: s = z);
-// c = s + bias. With n_groups > 1 the experts form n_groups equal runs; only the n_groups_used best
-// groups stay (score: largest c, or sum of the two largest c; ties: lower group). The n_used experts
-// with the largest c (ties: lower index; NaN first) are chosen; their weights are s (SOFTMAX_SELECTED:
-// softmax over the chosen z), divided by (sum + 1e-20) if normalise, times scale. ids ascending by
-// rank (best first).
+// Expert choice per row from router logits z. s = softmax(z) or sigmoid(z) (SOFTMAX_SELECTED: s =
+// z); c = s + bias. With n_groups > 1 the experts form n_groups equal runs; only the n_groups_used
+// best groups stay (score: largest c, or sum of the two largest c; ties: lower group). The n_used
+// experts with the largest c (ties: lower index; NaN first) are chosen; their weights are s
+// (SOFTMAX_SELECTED: softmax over the chosen z), divided by (sum + 1e-20) if normalise, times
+// scale. ids ascending by rank (best first).
 struct lp_op_router {
     const float *logits; // [n_rows, n_experts]
     int64_t logits_stride, n_rows;
@@ -235,8 +239,8 @@ struct lp_op_router {
     float *weights; // [n_rows, n_used]
 };
 
-// y[t] += sum_j weights[t][j] * down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = ids[t][j]. The sum over
-// j runs in the order of j for every row. gate and up may be two views of one stacked tensor.
+// y[t] += sum_j weights[t][j] * down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = ids[t][j]. The sum
+// over j runs in the order of j for every row. gate and up may be two views of one stacked tensor.
 struct lp_op_experts {
     const struct lp_weight *gate, *up, *down; // n_mats = n_experts; types may differ
     const float *x;
@@ -251,9 +255,9 @@ struct lp_op_experts {
 // Scratch that a device must hold before the first operation: the largest values that any call will
 // use. Zero = not used.
 struct lp_reserve {
-    int64_t n_rows;      // rows of a call
-    int64_t n_context;   // visible keys
-    int64_t max_width;   // n_in or n_out of any matrix
+    int64_t n_rows;    // rows of a call
+    int64_t n_context; // visible keys
+    int64_t max_width; // n_in or n_out of any matrix
     int64_t n_experts, n_used, expert_width;
     int32_t n_heads, latent, rope, nope, v_dim; // MLA
     int32_t index_heads, index_width;

@@ -25,8 +25,8 @@ int lp_kernel_choose(const struct lp_kernel *table, size_t n, const struct lp_ke
 }
 
 // Appends to buffer, which holds `used` characters; returns the new length, at most bytes - 1.
-__attribute__((format(printf, 4, 5))) static size_t
-append(char *buffer, size_t bytes, size_t used, const char *format, ...) {
+__attribute__((format(printf, 4, 5))) static size_t append(char *buffer, size_t bytes, size_t used,
+                                                           const char *format, ...) {
     va_list args;
     va_start(args, format);
     int length = vsnprintf(buffer + used, bytes - used, format, args);
@@ -46,9 +46,12 @@ const char *lp_kernel_explain(const struct lp_kernel *table, size_t n,
         enum verdict verdict = judge(table, i, query);
         if (verdict == OTHER) continue;
         char reason[160] = "another comes first";
-        if ((int)i == chosen) snprintf(reason, sizeof reason, "chosen");
-        else if (verdict == NOT_FORCED) snprintf(reason, sizeof reason, "%s is forced", query->forced);
-        else if (verdict == REJECTED) snprintf(reason, sizeof reason, "failed its self-check");
+        if ((int)i == chosen)
+            snprintf(reason, sizeof reason, "chosen");
+        else if (verdict == NOT_FORCED)
+            snprintf(reason, sizeof reason, "%s is forced", query->forced);
+        else if (verdict == REJECTED)
+            snprintf(reason, sizeof reason, "failed its self-check");
         else if (verdict == MISSING) {
             uint32_t missing = table[i].needs & ~query->features;
             char bits[120];
@@ -56,7 +59,8 @@ const char *lp_kernel_explain(const struct lp_kernel *table, size_t n,
             if (query->features_text) query->features_text(missing, bits, sizeof bits);
             snprintf(reason, sizeof reason, "needs %s", bits);
         }
-        used = append(buffer, buffer_bytes, used, "%s%s: %s", used ? "; " : "", table[i].name, reason);
+        used =
+            append(buffer, buffer_bytes, used, "%s%s: %s", used ? "; " : "", table[i].name, reason);
     }
     if (used == 0) append(buffer, buffer_bytes, 0, "no candidate for %s", query->op);
     return buffer;

@@ -9,7 +9,9 @@
 
 static size_t fail_in; // 0 = off; 1 = every allocation fails from now on
 
-void lp_alloc_fail_after(size_t nth) { fail_in = nth; }
+void lp_alloc_fail_after(size_t nth) {
+    fail_in = nth;
+}
 
 static bool must_fail(void) {
     if (!fail_in) return false;
@@ -32,11 +34,14 @@ void *lp_realloc(void *old, size_t n, size_t size) {
 
 void *lp_alloc_aligned(size_t n, size_t size) {
     size_t bytes;
-    if (must_fail() || !lp_mul_size(n, size, &bytes) || !lp_add_size(bytes, 63, &bytes)) return NULL;
+    if (must_fail() || !lp_mul_size(n, size, &bytes) || !lp_add_size(bytes, 63, &bytes))
+        return NULL;
     return aligned_alloc(64, bytes & ~(size_t)63 ? bytes & ~(size_t)63 : 64);
 }
 
-void lp_free(void *block) { free(block); }
+void lp_free(void *block) {
+    free(block);
+}
 
 char *lp_strndup(const char *text, size_t n_bytes) {
     size_t bytes;
@@ -46,7 +51,9 @@ char *lp_strndup(const char *text, size_t n_bytes) {
     return copy;
 }
 
-char *lp_strdup(const char *text) { return lp_strndup(text, strlen(text)); }
+char *lp_strdup(const char *text) {
+    return lp_strndup(text, strlen(text));
+}
 
 struct lp_arena_block {
     struct lp_arena_block *next;

@@ -31,7 +31,8 @@ lp_status lp_mapped_open(struct lp_mapped *map, const char *path, struct lp_err 
         if (data == MAP_FAILED)
             status = lp_err_set(err, LP_STATUS_IO, "cannot map %s (%llu bytes): %s", path,
                                 (unsigned long long)map->n_bytes, strerror(errno));
-        else map->data = data;
+        else
+            map->data = data;
     }
     close(fd);
     return status;

@@ -9,7 +9,9 @@ static enum lp_log_level current = LP_LOG_WARN;
 static lp_log_sink current_sink;
 static void *sink_user;
 
-void lp_log_set_level(enum lp_log_level level) { current = level; }
+void lp_log_set_level(enum lp_log_level level) {
+    current = level;
+}
 
 void lp_log_set_sink(lp_log_sink sink, void *user) {
     current_sink = sink;
@@ -25,7 +27,9 @@ bool lp_log_level_parse(const char *name, enum lp_log_level *out) {
     return false;
 }
 
-bool lp_log_enabled(enum lp_log_level level) { return level <= current; }
+bool lp_log_enabled(enum lp_log_level level) {
+    return level <= current;
+}
 
 void lp_log(enum lp_log_level level, const char *format, ...) {
     if (!lp_log_enabled(level)) return;
@@ -36,6 +40,8 @@ void lp_log(enum lp_log_level level, const char *format, ...) {
     va_end(args);
     for (char *p = line; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
-    if (current_sink) current_sink(sink_user, level, line);
-    else fprintf(stderr, "limpid: %s: %s\n", level_names[level], line);
+    if (current_sink)
+        current_sink(sink_user, level, line);
+    else
+        fprintf(stderr, "limpid: %s: %s\n", level_names[level], line);
 }

@@ -10,7 +10,7 @@ typedef void (*lp_log_sink)(void *user, enum lp_log_level level, const char *lin
 
 // Process-wide settings of the program; set before threads start. Default: WARN, standard error.
 void lp_log_set_level(enum lp_log_level level);
-void lp_log_set_sink(lp_log_sink sink, void *user); // NULL = standard error
+void lp_log_set_sink(lp_log_sink sink, void *user);                // NULL = standard error
 bool lp_log_level_parse(const char *name, enum lp_log_level *out); // "error" ... "debug"
 bool lp_log_enabled(enum lp_log_level level);
 

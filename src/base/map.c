@@ -19,7 +19,8 @@ static uint64_t seed(void) {
     static _Atomic uint64_t value;
     uint64_t v = atomic_load_explicit(&value, memory_order_relaxed);
     if (v) return v;
-    if (getrandom(&v, sizeof v, GRND_NONBLOCK) != sizeof v) v = (uint64_t)getpid() * 0x9e3779b97f4a7c15u;
+    if (getrandom(&v, sizeof v, GRND_NONBLOCK) != sizeof v)
+        v = (uint64_t)getpid() * 0x9e3779b97f4a7c15u;
     v |= 1;
     uint64_t expected = 0;
     if (!atomic_compare_exchange_strong(&value, &expected, v)) return expected;
@@ -59,7 +60,8 @@ bool lp_map_reserve(struct lp_map *map, size_t n) {
     struct lp_map bigger = {.slots = lp_alloc(n_slots, sizeof *bigger.slots), .n_slots = n_slots};
     if (!bigger.slots) return false;
     for (size_t i = 0; i < map->n_slots; i++)
-        if (map->slots[i].key.data) *find(&bigger, map->slots[i].key, map->slots[i].hash) = map->slots[i];
+        if (map->slots[i].key.data)
+            *find(&bigger, map->slots[i].key, map->slots[i].hash) = map->slots[i];
     bigger.n_used = map->n_used;
     lp_free(map->slots);
     *map = bigger;

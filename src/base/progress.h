@@ -12,7 +12,8 @@ struct lp_progress {
 };
 
 void lp_progress_init(struct lp_progress *bar, const char *label, uint64_t total_bytes);
-void lp_progress_update(struct lp_progress *bar, uint64_t done_bytes); // draws at most 10 times a second
-void lp_progress_finish(struct lp_progress *bar);                      // clears the line
+void lp_progress_update(struct lp_progress *bar,
+                        uint64_t done_bytes);     // draws at most 10 times a second
+void lp_progress_finish(struct lp_progress *bar); // clears the line
 
 #endif

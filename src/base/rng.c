@@ -12,7 +12,9 @@ void lp_rng_init(struct lp_rng *rng, uint64_t seed) {
     }
 }
 
-static uint64_t rotl(uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
+static uint64_t rotl(uint64_t x, int k) {
+    return (x << k) | (x >> (64 - k));
+}
 
 uint64_t lp_rng_u64(struct lp_rng *rng) {
     uint64_t *s = rng->state;
@@ -26,7 +28,9 @@ uint64_t lp_rng_u64(struct lp_rng *rng) {
     return result;
 }
 
-double lp_rng_unit(struct lp_rng *rng) { return (double)(lp_rng_u64(rng) >> 11) * 0x1p-53; }
+double lp_rng_unit(struct lp_rng *rng) {
+    return (double)(lp_rng_u64(rng) >> 11) * 0x1p-53;
+}
 
 float lp_rng_normal(struct lp_rng *rng) {
     double u = 1.0 - lp_rng_unit(rng), v = lp_rng_unit(rng);

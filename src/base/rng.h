@@ -11,7 +11,7 @@ struct lp_rng {
 
 void lp_rng_init(struct lp_rng *rng, uint64_t seed);
 uint64_t lp_rng_u64(struct lp_rng *rng);
-double lp_rng_unit(struct lp_rng *rng);   // uniform in [0, 1), 53 bits
-float lp_rng_normal(struct lp_rng *rng);  // mean 0, deviation 1
+double lp_rng_unit(struct lp_rng *rng);  // uniform in [0, 1), 53 bits
+float lp_rng_normal(struct lp_rng *rng); // mean 0, deviation 1
 
 #endif

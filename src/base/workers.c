@@ -1,5 +1,6 @@
 // Workers wait for `generation` to change, run the job, count down `running`. Spin first (jobs come
-// in bursts), then sleep on a futex-backed condition; the caller wakes sleepers only if there are any.
+// in bursts), then sleep on a futex-backed condition; the caller wakes sleepers only if there are
+// any.
 #include "base/workers.h"
 
 #include <pthread.h>
@@ -11,6 +12,11 @@
 #include "base/alloc.h"
 
 #define SPIN_ROUNDS 20000 // about 50 us: longer than any gap between the operations of a step
+
+struct worker_arg {
+    struct lp_workers *workers;
+    int index;
+};
 
 struct lp_workers {
     int n_workers;
@@ -25,7 +31,7 @@ struct lp_workers {
     pthread_mutex_t mutex;
     pthread_cond_t wake;
     pthread_t *threads;
-    struct worker_arg { struct lp_workers *workers; int index; } *args;
+    struct worker_arg *args;
     int n_started;
 };
 
@@ -41,8 +47,10 @@ static inline void relax(void) {
 // CPUs than workers too.
 #define SPIN_UNTIL(condition)                                                                      \
     for (int round_ = 0; !(condition); round_++) {                                                 \
-        if (round_ < SPIN_ROUNDS) relax();                                                         \
-        else sched_yield();                                                                        \
+        if (round_ < SPIN_ROUNDS)                                                                  \
+            relax();                                                                               \
+        else                                                                                       \
+            sched_yield();                                                                         \
     }
 
 static void wait_for_job(struct lp_workers *w, uint32_t seen) {
@@ -87,8 +95,8 @@ int lp_cpu_count(void) {
 
 lp_status lp_workers_new(struct lp_workers **out, int n_threads, struct lp_err *err) {
     if (n_threads < 0 || n_threads > 1024)
-        return lp_err_set(err, LP_STATUS_INVALID, "threads is %d, expected 1 to 1024 (0 = all CPUs)",
-                          n_threads);
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "threads is %d, expected 1 to 1024 (0 = all CPUs)", n_threads);
     if (n_threads == 0) n_threads = lp_cpu_count();
     struct lp_workers *w = lp_alloc_aligned(1, sizeof *w);
     if (!w) return lp_err_memory(err, sizeof *w, "the worker pool");
@@ -105,7 +113,8 @@ lp_status lp_workers_new(struct lp_workers **out, int n_threads, struct lp_err *
         w->args[i] = (struct worker_arg){w, i};
         if (pthread_create(&w->threads[i], NULL, worker_main, &w->args[i]) != 0) {
             lp_workers_free(w);
-            return lp_err_set(err, LP_STATUS_LIMIT, "cannot start worker thread %d of %d", i, n_threads);
+            return lp_err_set(err, LP_STATUS_LIMIT, "cannot start worker thread %d of %d", i,
+                              n_threads);
         }
         w->n_started = i;
     }
@@ -125,7 +134,9 @@ void lp_workers_free(struct lp_workers *w) {
     lp_free(w);
 }
 
-int lp_workers_count(const struct lp_workers *w) { return w->n_workers; }
+int lp_workers_count(const struct lp_workers *w) {
+    return w->n_workers;
+}
 
 void lp_workers_run(struct lp_workers *w, lp_worker_fn fn, void *job) {
     if (w->n_workers == 1) {

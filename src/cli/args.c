@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-int lp_fail(const limpid_error *err) { return lp_fail_text("%s", err->text); }
+int lp_fail(const limpid_error *err) {
+    return lp_fail_text("%s", err->text);
+}
 
 int lp_fail_text(const char *format, ...) {
     va_list args;
@@ -29,7 +31,8 @@ int lp_usage(const struct lp_command *command, const char *format, ...) {
     return LP_EXIT_USAGE;
 }
 
-static void print_help(const struct lp_command *command, const struct lp_option *options, size_t n) {
+static void print_help(const struct lp_command *command, const struct lp_option *options,
+                       size_t n) {
     printf("limpid %s %s\n\n%s\n\n", command->name, command->synopsis, command->summary);
     for (size_t i = 0; i < n; i++) {
         char left[64];
@@ -39,43 +42,53 @@ static void print_help(const struct lp_command *command, const struct lp_option 
     }
 }
 
-static int parse_value(const struct lp_command *command, const struct lp_option *o, const char *text) {
+static int parse_value(const struct lp_command *command, const struct lp_option *o,
+                       const char *text) {
     char *end;
     errno = 0;
     switch (o->kind) {
-    case LP_OPT_TEXT: *(const char **)o->value = text; return LP_EXIT_OK;
+    case LP_OPT_TEXT:
+        *(const char **)o->value = text;
+        return LP_EXIT_OK;
     case LP_OPT_INT: {
         long long value = strtoll(text, &end, 10);
         if (end == text || *end || errno || value < 0)
-            return lp_usage(command, "%s is '%s', expected a whole number of 0 or more", o->name, text);
+            return lp_usage(command, "%s is '%s', expected a whole number of 0 or more", o->name,
+                            text);
         *(int64_t *)o->value = value;
         return LP_EXIT_OK;
     }
     case LP_OPT_FLOAT: {
         double value = strtod(text, &end);
-        if (end == text || *end || !isfinite(value)) return lp_usage(command, "%s is '%s', expected a number", o->name, text);
+        if (end == text || *end || !isfinite(value))
+            return lp_usage(command, "%s is '%s', expected a number", o->name, text);
         *(double *)o->value = value;
         return LP_EXIT_OK;
     }
-    case LP_OPT_FLAG: break;
+    case LP_OPT_FLAG:
+        break;
     }
     return LP_EXIT_USAGE;
 }
 
-static const struct lp_option *find(const struct lp_option *options, size_t n, const char *name, size_t len) {
+static const struct lp_option *find(const struct lp_option *options, size_t n, const char *name,
+                                    size_t len) {
     for (size_t i = 0; i < n; i++)
-        if (strlen(options[i].name) == len && memcmp(options[i].name, name, len) == 0) return &options[i];
+        if (strlen(options[i].name) == len && memcmp(options[i].name, name, len) == 0)
+            return &options[i];
     return NULL;
 }
 
-int lp_args_parse(int argc, char **argv, const struct lp_command *command, const struct lp_option *options,
-                  size_t n_options, const char **positional, size_t max_positional) {
+int lp_args_parse(int argc, char **argv, const struct lp_command *command,
+                  const struct lp_option *options, size_t n_options, const char **positional,
+                  size_t max_positional) {
     size_t n_positional = 0;
     bool only_positional = false;
     for (int i = 1; i < argc; i++) {
         const char *arg = argv[i];
         if (only_positional || arg[0] != '-' || !arg[1]) {
-            if (n_positional == max_positional) return lp_usage(command, "unexpected argument '%s'", arg);
+            if (n_positional == max_positional)
+                return lp_usage(command, "unexpected argument '%s'", arg);
             positional[n_positional++] = arg;
             continue;
         }
@@ -88,7 +101,8 @@ int lp_args_parse(int argc, char **argv, const struct lp_command *command, const
             return -1;
         }
         const char *equals = arg[1] == '-' ? strchr(arg, '=') : NULL;
-        const struct lp_option *o = find(options, n_options, arg, equals ? (size_t)(equals - arg) : strlen(arg));
+        const struct lp_option *o =
+            find(options, n_options, arg, equals ? (size_t)(equals - arg) : strlen(arg));
         if (!o) return lp_usage(command, "unknown option '%s'", arg);
         if (o->kind == LP_OPT_FLAG) {
             if (equals) return lp_usage(command, "%s takes no value", o->name);
@@ -106,14 +120,20 @@ int lp_args_parse(int argc, char **argv, const struct lp_command *command, const
 void lp_common_options(struct lp_common *c, struct lp_option *rows) {
     *c = (struct lp_common){.backend = "cpu", .cpu_level = "auto", .kv = "f16", .route = "auto"};
     const struct lp_option table[LP_N_COMMON] = {
-        {"--threads", LP_OPT_INT, &c->threads, "N", "threads (default: all CPUs this process may use)"},
-        {"--backend", LP_OPT_TEXT, &c->backend, "NAME", "cpu (default) or ref, the slow definition of every operation"},
-        {"--cpu", LP_OPT_TEXT, &c->cpu_level, "LEVEL", "highest instruction set: auto, plain, avx2, avx512, vnni"},
-        {"--ctx", LP_OPT_INT, &c->context, "N", "tokens of context (default: the model's, at most 32768)"},
+        {"--threads", LP_OPT_INT, &c->threads, "N",
+         "threads (default: all CPUs this process may use)"},
+        {"--backend", LP_OPT_TEXT, &c->backend, "NAME",
+         "cpu (default) or ref, the slow definition of every operation"},
+        {"--cpu", LP_OPT_TEXT, &c->cpu_level, "LEVEL",
+         "highest instruction set: auto, plain, avx2, avx512, vnni"},
+        {"--ctx", LP_OPT_INT, &c->context, "N",
+         "tokens of context (default: the model's, at most 32768)"},
         {"--kv", LP_OPT_TEXT, &c->kv, "TYPE", "type of the KV cache: f32, f16, bf16"},
         {"--chunk", LP_OPT_INT, &c->chunk, "N", "most prompt tokens in one step (default 512)"},
-        {"--route", LP_OPT_TEXT, &c->route, "FORM", "attention: auto, expanded, absorbed, dense (ignores the indexer)"},
-        {"--deterministic", LP_OPT_FLAG, &c->deterministic, NULL, "bit-identical results for every chunking and thread count"},
+        {"--route", LP_OPT_TEXT, &c->route, "FORM",
+         "attention: auto, expanded, absorbed, dense (ignores the indexer)"},
+        {"--deterministic", LP_OPT_FLAG, &c->deterministic, NULL,
+         "bit-identical results for every chunking and thread count"},
         {"--trace", LP_OPT_TEXT, &c->trace, "FILE", "write what was decided, as JSON lines"},
         {"--log", LP_OPT_TEXT, &c->log, "LEVEL", "error, warn (default), info, debug"},
     };
@@ -123,14 +143,20 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
 int lp_common_open_model(const struct lp_common *c, const char *path, limpid_model **model) {
     limpid_error err;
     if (c->log && limpid_set_log_level(c->log, &err)) return lp_fail(&err);
-    if (c->threads > 1024) return lp_fail_text("threads is %lld, expected 1 to 1024", (long long)c->threads);
-    limpid_model_options options = {.backend = c->backend, .cpu_level = c->cpu_level, .n_threads = (int)c->threads};
+    if (c->threads > 1024)
+        return lp_fail_text("threads is %lld, expected 1 to 1024", (long long)c->threads);
+    limpid_model_options options = {
+        .backend = c->backend, .cpu_level = c->cpu_level, .n_threads = (int)c->threads};
     return limpid_model_open(model, path, &options, &err) ? lp_fail(&err) : LP_EXIT_OK;
 }
 
 int lp_common_open_engine(const struct lp_common *c, limpid_model *model, limpid_engine **engine) {
     limpid_error err;
-    limpid_engine_options options = {.n_context = c->context, .kv_type = c->kv, .route = c->route, .chunk = c->chunk,
-                                     .deterministic = c->deterministic, .trace_path = c->trace};
+    limpid_engine_options options = {.n_context = c->context,
+                                     .kv_type = c->kv,
+                                     .route = c->route,
+                                     .chunk = c->chunk,
+                                     .deterministic = c->deterministic,
+                                     .trace_path = c->trace};
     return limpid_engine_new(engine, model, &options, &err) ? lp_fail(&err) : LP_EXIT_OK;
 }

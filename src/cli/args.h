@@ -11,7 +11,7 @@ enum lp_option_kind { LP_OPT_FLAG, LP_OPT_INT, LP_OPT_FLOAT, LP_OPT_TEXT };
 struct lp_option {
     const char *name; // "--threads" or "-n"
     enum lp_option_kind kind;
-    void *value;      // bool *, int64_t *, double *, const char **
+    void *value;          // bool *, int64_t *, double *, const char **
     const char *argument; // "N", for the help
     const char *help;
 };
@@ -23,12 +23,14 @@ struct lp_command {
 
 enum { LP_EXIT_OK = 0, LP_EXIT_FAILURE = 1, LP_EXIT_USAGE = 2 };
 
-// Parses argv[1..]. Positional arguments go to positional[0..max_positional-1] (missing ones stay NULL).
-// Returns LP_EXIT_OK; LP_EXIT_USAGE after printing what is wrong; or -1 after printing the help
-// (--help). A number must be whole, with nothing behind it, and 0 or more unless the row's value was
-// negative before.
-int lp_args_parse(int argc, char **argv, const struct lp_command *command, const struct lp_option *options,
-                  size_t n_options, const char **positional, size_t max_positional);
+// Parses argv[1..]. Positional arguments go to positional[0..max_positional-1] (missing ones stay
+// NULL). Returns LP_EXIT_OK; LP_EXIT_USAGE after printing what is wrong; or -1 after printing the
+// help
+// (--help). A number must be whole, with nothing behind it, and 0 or more unless the row's value
+// was negative before.
+int lp_args_parse(int argc, char **argv, const struct lp_command *command,
+                  const struct lp_option *options, size_t n_options, const char **positional,
+                  size_t max_positional);
 
 // Options that every command with a model takes.
 struct lp_common {
@@ -37,17 +39,22 @@ struct lp_common {
     bool deterministic;
 };
 #define LP_N_COMMON 10
-void lp_common_options(struct lp_common *common, struct lp_option *rows); // fills LP_N_COMMON rows, and defaults
+void lp_common_options(struct lp_common *common,
+                       struct lp_option *rows); // fills LP_N_COMMON rows, and defaults
 
-// Opens model and engine with these options. On failure prints the error and returns LP_EXIT_FAILURE.
+// Opens model and engine with these options. On failure prints the error and returns
+// LP_EXIT_FAILURE.
 int lp_common_open_model(const struct lp_common *common, const char *path, limpid_model **model);
-int lp_common_open_engine(const struct lp_common *common, limpid_model *model, limpid_engine **engine);
+int lp_common_open_engine(const struct lp_common *common, limpid_model *model,
+                          limpid_engine **engine);
 
 // "limpid: error: TEXT" on standard error, one line; returns LP_EXIT_FAILURE.
 int lp_fail(const limpid_error *err);
 int lp_fail_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
-int lp_usage(const struct lp_command *command, const char *format, ...) __attribute__((format(printf, 2, 3)));
+int lp_usage(const struct lp_command *command, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
-extern const struct lp_command lp_cmd_run, lp_cmd_serve, lp_cmd_dump, lp_cmd_tokenize, lp_cmd_inspect, lp_cmd_bench;
+extern const struct lp_command lp_cmd_run, lp_cmd_serve, lp_cmd_dump, lp_cmd_tokenize,
+    lp_cmd_inspect, lp_cmd_bench;
 
 #endif

@@ -1,17 +1,17 @@
 // limpid dump: runs exactly these tokens and writes what the model computed, as NumPy arrays:
-// logits [n_tokens, n_vocab], hidden [n_layers + 1, n_tokens, n_embd] (embeddings, then the residual
-// stream after each layer), topk int32 [n_layers, n_tokens, k], k = min(top_k, n_tokens) (the keys that
-// each position attended to, ascending, -1 where none). The KV cache is float32 unless --kv says
-// otherwise, so that the arrays show the weights and kernels and not the cache's rounding.
-#include <ctype.h>
+// logits [n_tokens, n_vocab], hidden [n_layers + 1, n_tokens, n_embd] (embeddings, then the
+// residual stream after each layer), topk int32 [n_layers, n_tokens, k], k = min(top_k, n_tokens)
+// (the keys that each position attended to, ascending, -1 where none). The KV cache is float32
+// unless --kv says otherwise, so that the arrays show the weights and kernels and not the cache's
+// rounding.
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
 #include "cli/args.h"
+#include "cli/ids.h"
 #include "cli/npy.h"
 
 struct dump {
@@ -21,32 +21,22 @@ struct dump {
     int32_t *row; // [k]
 };
 
-// "1,2,3" (commas or white space; brackets are allowed, as JSON prints them), or @FILE of such text.
+// "1,2,3", or @FILE of such text.
 static int parse_tokens(const char *text, int32_t **out, int64_t *n_out) {
     char *owned = NULL;
-    size_t len = strlen(text), n = 0;
+    size_t len, n = 0;
     limpid_error err;
     if (text[0] == '@') {
-        if (lp_file_read(text + 1, 1 << 30, &owned, &len, (struct lp_err *)&err)) return lp_fail(&err);
+        if (lp_file_read(text + 1, 1 << 30, &owned, &len, (struct lp_err *)&err))
+            return lp_fail(&err);
         text = owned;
     }
-    int32_t *ids = lp_alloc(len / 2 + 1, sizeof *ids);
-    int status = ids ? LP_EXIT_OK : lp_fail_text("out of memory: the token list");
-    for (const char *p = text; status == LP_EXIT_OK;) {
-        while (*p && (isspace((unsigned char)*p) || *p == ',' || *p == '[' || *p == ']')) p++;
-        if (!*p) break;
-        char *end;
-        errno = 0;
-        long value = strtol(p, &end, 10);
-        if (end == p || errno || value < 0 || value > INT32_MAX)
-            status = lp_fail_text("--tokens: '%.12s' is no token id", p);
-        else ids[n++] = (int32_t)value;
-        p = end;
-    }
-    if (status == LP_EXIT_OK && n == 0) status = lp_fail_text("--tokens: the list is empty");
+    int status = lp_ids_parse(text, "--tokens", out, &n);
     lp_free(owned);
-    if (status) lp_free(ids);
-    *out = ids;
+    if (status == LP_EXIT_OK && n == 0) {
+        lp_free(*out);
+        status = lp_fail_text("--tokens: the list is empty");
+    }
     *n_out = (int64_t)n;
     return status;
 }
@@ -58,11 +48,12 @@ static void on_logits(void *user, int64_t first, int64_t n, const float *logits)
 
 static void on_hidden(void *user, int32_t layer, int64_t first, int64_t n, const float *hidden) {
     struct dump *d = user;
-    lp_npy_put(&d->hidden, ((layer + 1) * d->n_tokens + first) * d->info.n_embd, hidden, n * d->info.n_embd);
+    lp_npy_put(&d->hidden, ((layer + 1) * d->n_tokens + first) * d->info.n_embd, hidden,
+               n * d->info.n_embd);
 }
 
-static void on_selected(void *user, int32_t layer, int64_t first, int64_t n, const int32_t *ids, const int32_t *counts,
-                        int64_t stride) {
+static void on_selected(void *user, int32_t layer, int64_t first, int64_t n, const int32_t *ids,
+                        const int32_t *counts, int64_t stride) {
     struct dump *d = user;
     for (int64_t i = 0; i < n; i++) {
         int64_t count = ids ? counts[i] : first + i + 1;
@@ -78,13 +69,15 @@ static int open_outputs(struct dump *d, const char *logits, const char *hidden, 
     int64_t topk_shape[] = {d->info.n_layers, d->n_tokens, d->k};
     const char *failed = NULL;
     if (logits && !lp_npy_open(&d->logits, logits, "<f4", logits_shape, 2)) failed = logits;
-    if (!failed && hidden && !lp_npy_open(&d->hidden, hidden, "<f4", hidden_shape, 3)) failed = hidden;
+    if (!failed && hidden && !lp_npy_open(&d->hidden, hidden, "<f4", hidden_shape, 3))
+        failed = hidden;
     if (!failed && topk && !lp_npy_open(&d->topk, topk, "<i4", topk_shape, 3)) failed = topk;
     if (failed) return lp_fail_text("cannot write %s: %s", failed, strerror(errno));
     d->row = lp_alloc((size_t)d->k + 1, sizeof *d->row);
     if (!d->row) return lp_fail_text("out of memory: %lld selected positions", (long long)d->k);
     for (int64_t j = 0; j < d->k; j++) d->row[j] = -1;
-    for (int64_t i = 0; topk && i < d->info.n_layers * d->n_tokens; i++) // where nothing is selected
+    for (int64_t i = 0; topk && i < d->info.n_layers * d->n_tokens;
+         i++) // where nothing is selected
         lp_npy_put(&d->topk, i * d->k, d->row, d->k);
     return LP_EXIT_OK;
 }
@@ -104,13 +97,16 @@ static int greedy(const limpid_model *model, limpid_sequence *sequence, float *l
     return LP_EXIT_OK;
 }
 
-static int run_tokens(struct dump *d, limpid_model *model, limpid_engine *engine, const int32_t *tokens, int64_t n_greedy) {
+static int run_tokens(struct dump *d, limpid_model *model, limpid_engine *engine,
+                      const int32_t *tokens, int64_t n_greedy) {
     limpid_error err;
     limpid_sequence *sequence = NULL;
     float *last = lp_alloc((size_t)d->info.n_vocab, sizeof *last);
     if (!last) return lp_fail_text("out of memory: logits");
-    limpid_watch watch = {.user = d, .logits = d->logits.file ? on_logits : NULL,
-                          .hidden = d->hidden.file ? on_hidden : NULL, .selected = d->topk.file ? on_selected : NULL};
+    limpid_watch watch = {.user = d,
+                          .logits = d->logits.file ? on_logits : NULL,
+                          .hidden = d->hidden.file ? on_hidden : NULL,
+                          .selected = d->topk.file ? on_selected : NULL};
     int status = LP_EXIT_OK;
     if (limpid_sequence_new(&sequence, engine, &err) ||
         limpid_sequence_append(sequence, tokens, (size_t)d->n_tokens, &watch, last, &err))
@@ -128,8 +124,10 @@ static int run(int argc, char **argv) {
     struct lp_option options[LP_N_COMMON + 5] = {
         {"--tokens", LP_OPT_TEXT, &tokens_text, "LIST", "token ids: 1,2,3 or @FILE"},
         {"--logits", LP_OPT_TEXT, &logits, "F.npy", "write logits [n_tokens, n_vocab]"},
-        {"--hidden", LP_OPT_TEXT, &hidden, "F.npy", "write hidden states [n_layers + 1, n_tokens, n_embd]"},
-        {"--topk", LP_OPT_TEXT, &topk, "F.npy", "write the indexer's selection [n_layers, n_tokens, k]"},
+        {"--hidden", LP_OPT_TEXT, &hidden, "F.npy",
+         "write hidden states [n_layers + 1, n_tokens, n_embd]"},
+        {"--topk", LP_OPT_TEXT, &topk, "F.npy",
+         "write the indexer's selection [n_layers, n_tokens, k]"},
         {"--greedy", LP_OPT_INT, &n_greedy, "N", "print N further token ids as a JSON array"},
     };
     lp_common_options(&common, options + 5);
@@ -156,7 +154,8 @@ static int run(int argc, char **argv) {
         bool written = lp_npy_close(&d.logits);
         written = lp_npy_close(&d.hidden) && written;
         written = lp_npy_close(&d.topk) && written;
-        if (!status && !written) status = lp_fail_text("an output file could not be written whole: %s", strerror(errno));
+        if (!status && !written)
+            status = lp_fail_text("an output file could not be written whole: %s", strerror(errno));
     }
     limpid_error err;
     if (limpid_engine_free(engine, &err) && !status) status = lp_fail(&err);

@@ -32,8 +32,8 @@ static void on_interrupt(int signal_number) {
     interrupted = 1;
 }
 
-// Generates behind `prompt` (tokens of the whole conversation), prints as it goes, and appends the text
-// to *answer (may be NULL).
+// Generates behind `prompt` (tokens of the whole conversation), prints as it goes, and appends the
+// text to *answer (may be NULL).
 static int generate(struct run *r, const int32_t *ids, size_t n_ids, char **answer) {
     limpid_error err;
     limpid_request *request;
@@ -74,11 +74,14 @@ static int generate(struct run *r, const int32_t *ids, size_t n_ids, char **answ
     r->prefill_ns += (first ? first : lp_clock_ns()) - start;
     r->decode_ns += first ? lp_clock_ns() - first : 0;
     r->n_prefill += event.n_prompt - event.n_cached;
-    r->n_decode += event.n_generated > 0 ? event.n_generated - 1 : 0; // the first token belongs to the prefill
-    return ferror(stdout) ? lp_fail_text("cannot write to standard output: %s", strerror(errno)) : status;
+    r->n_decode +=
+        event.n_generated > 0 ? event.n_generated - 1 : 0; // the first token belongs to the prefill
+    return ferror(stdout) ? lp_fail_text("cannot write to standard output: %s", strerror(errno))
+                          : status;
 }
 
-static int generate_text(struct run *r, const char *text, size_t n_bytes, unsigned flags, char **answer) {
+static int generate_text(struct run *r, const char *text, size_t n_bytes, unsigned flags,
+                         char **answer) {
     limpid_error err;
     int32_t *ids;
     size_t n_ids;
@@ -116,7 +119,8 @@ static int converse(struct run *r, json_t *messages, const char *options) {
     char *line = NULL;
     size_t capacity = 0;
     int status = LP_EXIT_OK;
-    struct sigaction action = {.sa_handler = on_interrupt}; // no SA_RESTART: Ctrl-C at the prompt ends the chat
+    struct sigaction action = {
+        .sa_handler = on_interrupt}; // no SA_RESTART: Ctrl-C at the prompt ends the chat
     if (terminal) {
         sigaction(SIGINT, &action, NULL);
         fprintf(stderr, "Type a message; Ctrl-C stops an answer, Ctrl-D or /exit ends.\n");
@@ -146,8 +150,9 @@ static void print_stats(const struct run *r) {
             "decode  %lld tokens in %.3f s: %.1f tokens/s\n"
             "memory  %.1f MB peak (file %.1f MB, KV cache %.1f MB, step buffers %.1f MB)\n",
             (double)r->load_ns * 1e-9, (long long)r->n_prefill, prefill_s,
-            prefill_s > 0 ? (double)r->n_prefill / prefill_s : 0.0, (long long)r->n_decode, decode_s,
-            decode_s > 0 ? (double)r->n_decode / decode_s : 0.0, (double)usage.ru_maxrss / 1024.0,
+            prefill_s > 0 ? (double)r->n_prefill / prefill_s : 0.0, (long long)r->n_decode,
+            decode_s, decode_s > 0 ? (double)r->n_decode / decode_s : 0.0,
+            (double)usage.ru_maxrss / 1024.0,
             (double)limpid_model_get_info(r->model).file_bytes / 1048576.0,
             (double)limpid_engine_kv_bytes(r->engine) / 1048576.0,
             (double)limpid_engine_scratch_bytes(r->engine) / 1048576.0);
@@ -162,7 +167,8 @@ static int run_chat(struct run *r, const char *prompt, const char *system, bool 
     if (!status && prompt) {
         status = add_message(messages, "user", prompt);
         if (!status) status = answer_messages(r, messages, options);
-    } else if (!status) status = converse(r, messages, options);
+    } else if (!status)
+        status = converse(r, messages, options);
     json_decref(messages);
     return status;
 }
@@ -174,23 +180,30 @@ static int run(int argc, char **argv) {
     bool chat = false, no_think = false;
     struct lp_option options[LP_N_COMMON + 12] = {
         {"-p", LP_OPT_TEXT, &prompt, "TEXT", "the prompt; without it, an interactive chat"},
-        {"-n", LP_OPT_INT, &r.max_tokens, "N", "most tokens to generate (default: to the end of the context)"},
+        {"-n", LP_OPT_INT, &r.max_tokens, "N",
+         "most tokens to generate (default: to the end of the context)"},
         {"--chat", LP_OPT_FLAG, &chat, NULL, "put the prompt through the file's chat template"},
         {"--system", LP_OPT_TEXT, &system, "TEXT", "system message of the chat"},
-        {"--no-think", LP_OPT_FLAG, &no_think, NULL, "ask the chat template for an answer without reasoning"},
-        {"--temp", LP_OPT_FLOAT, &r.temperature, "T", "temperature; 0 (default) always takes the most probable token"},
-        {"--top-p", LP_OPT_FLOAT, &r.top_p, "P", "sample from the most probable tokens that add up to P"},
+        {"--no-think", LP_OPT_FLAG, &no_think, NULL,
+         "ask the chat template for an answer without reasoning"},
+        {"--temp", LP_OPT_FLOAT, &r.temperature, "T",
+         "temperature; 0 (default) always takes the most probable token"},
+        {"--top-p", LP_OPT_FLOAT, &r.top_p, "P",
+         "sample from the most probable tokens that add up to P"},
         {"--top-k", LP_OPT_INT, &r.top_k, "K", "sample from the K most probable tokens"},
         {"--seed", LP_OPT_INT, &r.seed, "S", "same seed, same text (default: a new one each time)"},
         {"--stop", LP_OPT_TEXT, &r.stop, "TEXT", "end before this text"},
         {"--ignore-eos", LP_OPT_FLAG, &r.ignore_eos, NULL, "go on past the end tokens"},
-        {"--stats", LP_OPT_FLAG, &r.stats, NULL, "print load time, tokens per second and peak memory"},
+        {"--stats", LP_OPT_FLAG, &r.stats, NULL,
+         "print load time, tokens per second and peak memory"},
     };
     lp_common_options(&common, options + 12);
     int status = lp_args_parse(argc, argv, &lp_cmd_run, options, LP_N_COMMON + 12, &path, 1);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!path) return lp_usage(&lp_cmd_run, "MODEL is needed");
-    if (r.top_k > INT32_MAX) return lp_usage(&lp_cmd_run, "--top-k is %lld, expected at most %d", (long long)r.top_k, INT32_MAX);
+    if (r.top_k > INT32_MAX)
+        return lp_usage(&lp_cmd_run, "--top-k is %lld, expected at most %d", (long long)r.top_k,
+                        INT32_MAX);
     if (r.seed < 0) {
         struct lp_rng rng;
         lp_rng_init(&rng, lp_clock_ns() ^ (uint64_t)getpid());
@@ -203,7 +216,8 @@ static int run(int argc, char **argv) {
     if (!status && limpid_sequence_new(&r.sequence, r.engine, &err)) status = lp_fail(&err);
     r.load_ns = lp_clock_ns() - start;
     if (!status) {
-        if (chat || !prompt) status = run_chat(&r, prompt, system, no_think);
+        if (chat || !prompt)
+            status = run_chat(&r, prompt, system, no_think);
         else {
             status = generate_text(&r, prompt, strlen(prompt), LIMPID_SPECIAL | LIMPID_BOS, NULL);
             printf("\n");
@@ -216,5 +230,6 @@ static int run(int argc, char **argv) {
     return status;
 }
 
-const struct lp_command lp_cmd_run = {"run", "MODEL [-p TEXT] [-n N] [--temp T] [--seed S] [--chat] [--ctx N] [--stats]",
-                                      "generates text; without -p, an interactive chat", run};
+const struct lp_command lp_cmd_run = {
+    "run", "MODEL [-p TEXT] [-n N] [--temp T] [--seed S] [--chat] [--ctx N] [--stats]",
+    "generates text; without -p, an interactive chat", run};

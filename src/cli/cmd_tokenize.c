@@ -1,13 +1,10 @@
 // limpid tokenize: text to a JSON array of ids, or the other way.
-#include <ctype.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/bytes.h"
 #include "cli/args.h"
+#include "cli/ids.h"
 
 #define MAX_INPUT ((size_t)1 << 30)
 
@@ -34,26 +31,12 @@ static int encode(const limpid_model *model, const struct lp_bytes *text, bool s
 }
 
 static int decode(const limpid_model *model, const struct lp_bytes *text) {
-    int32_t *ids = lp_alloc(text->len / 2 + 1, sizeof *ids);
-    size_t n = 0, len;
+    int32_t *ids;
+    size_t n, len;
     limpid_error err;
     char *out;
-    if (!ids) return lp_fail_text("out of memory: %zu bytes of ids", text->len);
-    for (const char *p = text->data; *p;) {
-        char *end;
-        if (isspace((unsigned char)*p) || *p == ',' || *p == '[' || *p == ']') {
-            p++;
-            continue;
-        }
-        errno = 0;
-        long value = strtol(p, &end, 10);
-        if (end == p || errno || value < 0 || value > INT32_MAX) {
-            lp_free(ids);
-            return lp_fail_text("'%.12s' is no token id", p);
-        }
-        ids[n++] = (int32_t)value;
-        p = end;
-    }
+    int parsed = lp_ids_parse(text->data, "--decode", &ids, &n);
+    if (parsed) return parsed;
     limpid_status status = limpid_detokenize(model, ids, n, false, &out, &len, &err);
     lp_free(ids);
     if (status) return lp_fail(&err);
@@ -67,12 +50,16 @@ static int run(int argc, char **argv) {
     bool no_special = false, reverse = false, bos = false;
     const char *positional[2] = {NULL, NULL}, *log = NULL;
     const struct lp_option options[] = {
-        {"--no-special", LP_OPT_FLAG, &no_special, NULL, "take texts of control tokens as plain text"},
-        {"--bos", LP_OPT_FLAG, &bos, NULL, "add the tokens that the file says every text begins or ends with"},
-        {"--decode", LP_OPT_FLAG, &reverse, NULL, "ids (a JSON array, or separated by commas or spaces) to text"},
+        {"--no-special", LP_OPT_FLAG, &no_special, NULL,
+         "take texts of control tokens as plain text"},
+        {"--bos", LP_OPT_FLAG, &bos, NULL,
+         "add the tokens that the file says every text begins or ends with"},
+        {"--decode", LP_OPT_FLAG, &reverse, NULL,
+         "ids (a JSON array, or separated by commas or spaces) to text"},
         {"--log", LP_OPT_TEXT, &log, "LEVEL", "error, warn (default), info, debug"},
     };
-    int status = lp_args_parse(argc, argv, &lp_cmd_tokenize, options, sizeof options / sizeof options[0], positional, 2);
+    int status = lp_args_parse(argc, argv, &lp_cmd_tokenize, options,
+                               sizeof options / sizeof options[0], positional, 2);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!positional[0]) return lp_usage(&lp_cmd_tokenize, "MODEL is needed");
     struct lp_common common;
@@ -94,4 +81,5 @@ static int run(int argc, char **argv) {
 }
 
 const struct lp_command lp_cmd_tokenize = {"tokenize", "MODEL [--no-special] [--decode] [TEXT]",
-                                           "text (or standard input) to a JSON array of token ids", run};
+                                           "text (or standard input) to a JSON array of token ids",
+                                           run};

@@ -5,13 +5,15 @@
 
 #include "cli/args.h"
 
-static const struct lp_command *const commands[] = {&lp_cmd_run,  &lp_cmd_serve,   &lp_cmd_dump,
-                                                    &lp_cmd_tokenize, &lp_cmd_inspect, &lp_cmd_bench};
+static const struct lp_command *const commands[] = {
+    &lp_cmd_run, &lp_cmd_serve, &lp_cmd_dump, &lp_cmd_tokenize, &lp_cmd_inspect, &lp_cmd_bench};
 
 static void print_commands(FILE *to) {
-    fprintf(to, "limpid %s: inference for models with multi-head latent attention\n\n", limpid_version());
+    fprintf(to, "limpid %s: inference for models with multi-head latent attention\n\n",
+            limpid_version());
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        fprintf(to, "  limpid %s %s\n      %s\n", commands[i]->name, commands[i]->synopsis, commands[i]->summary);
+        fprintf(to, "  limpid %s %s\n      %s\n", commands[i]->name, commands[i]->synopsis,
+                commands[i]->summary);
     fputs("\nlimpid COMMAND --help lists a command's options.\n", to);
 }
 
@@ -21,7 +23,8 @@ int main(int argc, char **argv) {
         print_commands(stderr);
         return LP_EXIT_USAGE;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0) {
         print_commands(stdout);
         return LP_EXIT_OK;
     }

@@ -2,17 +2,22 @@
 
 #include <string.h>
 
-bool lp_npy_open(struct lp_npy *npy, const char *path, const char *descr, const int64_t *shape, int n_dims) {
+bool lp_npy_open(struct lp_npy *npy, const char *path, const char *descr, const int64_t *shape,
+                 int n_dims) {
     char header[256];
-    int n = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (", descr);
-    for (int i = 0; i < n_dims; i++) n += snprintf(header + n, sizeof header - (size_t)n, "%lld, ", (long long)shape[i]);
+    int n = snprintf(header, sizeof header, "{'descr': '%s', 'fortran_order': False, 'shape': (",
+                     descr);
+    for (int i = 0; i < n_dims; i++)
+        n += snprintf(header + n, sizeof header - (size_t)n, "%lld, ", (long long)shape[i]);
     n += snprintf(header + n, sizeof header - (size_t)n, "), }");
     while ((10 + n + 1) % 64) header[n++] = ' ';
     header[n++] = '\n';
     *npy = (struct lp_npy){.file = fopen(path, "wb"), .path = path, .data_start = 10 + n};
     if (!npy->file) return false;
-    const unsigned char magic[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(n & 255), (unsigned char)(n >> 8)};
-    npy->failed = fwrite(magic, 1, 10, npy->file) != 10 || fwrite(header, 1, (size_t)n, npy->file) != (size_t)n;
+    const unsigned char magic[10] = {
+        0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(n & 255), (unsigned char)(n >> 8)};
+    npy->failed = fwrite(magic, 1, 10, npy->file) != 10 ||
+                  fwrite(header, 1, (size_t)n, npy->file) != (size_t)n;
     return true;
 }
 

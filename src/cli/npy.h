@@ -14,9 +14,11 @@ struct lp_npy {
 };
 
 // Opens for writing and puts the header. descr: "<f4" or "<i4". False (errno set) when it cannot.
-bool lp_npy_open(struct lp_npy *npy, const char *path, const char *descr, const int64_t *shape, int n_dims);
+bool lp_npy_open(struct lp_npy *npy, const char *path, const char *descr, const int64_t *shape,
+                 int n_dims);
 // Writes n values of 4 bytes at element index `at`.
 void lp_npy_put(struct lp_npy *npy, int64_t at, const void *values, int64_t n);
-bool lp_npy_close(struct lp_npy *npy); // false if any write failed; a file that was not opened is fine
+bool lp_npy_close(
+    struct lp_npy *npy); // false if any write failed; a file that was not opened is fine
 
 #endif

@@ -6,14 +6,19 @@
 #include "base/workers.h"
 #include "engine/engine.h"
 
-const char *limpid_version(void) { return LIMPID_VERSION; }
-void limpid_free(void *block) { lp_free(block); }
+const char *limpid_version(void) {
+    return LIMPID_VERSION;
+}
+void limpid_free(void *block) {
+    lp_free(block);
+}
 
 limpid_status limpid_set_log_level(const char *level, limpid_error *err) {
     enum lp_log_level value;
     if (!lp_log_level_parse(level, &value))
         return lp_public(lp_err_set(lp_err_of(err), LP_STATUS_INVALID,
-                                    "log level is '%s', expected error, warn, info or debug", level));
+                                    "log level is '%s', expected error, warn, info or debug",
+                                    level));
     lp_log_set_level(value);
     return LIMPID_OK;
 }
@@ -27,12 +32,15 @@ static lp_status load_template(limpid_model *m, struct lp_err *err) {
     bool found = false;
     lp_status status = lp_gguf_get_str(m->gguf, "tokenizer.chat_template", &source, &found, err);
     if (status || !found) return status;
-    if (lp_jinja_parse(&m->chat_template, source, &m->template_error)) // a plain completion needs none
-        lp_log(LP_LOG_WARN, "the chat template of this file cannot be used: %s", m->template_error.text);
+    if (lp_jinja_parse(&m->chat_template, source,
+                       &m->template_error)) // a plain completion needs none
+        lp_log(LP_LOG_WARN, "the chat template of this file cannot be used: %s",
+               m->template_error.text);
     return LP_OK;
 }
 
-// Ids that are never generated: rows of the output matrix past the vocabulary, unused and padding tokens.
+// Ids that are never generated: rows of the output matrix past the vocabulary, unused and padding
+// tokens.
 static lp_status mark_never(limpid_model *m, struct lp_err *err) {
     int64_t n = m->weights->h.n_vocab;
     m->never = lp_alloc((size_t)n, sizeof *m->never);
@@ -42,18 +50,23 @@ static lp_status mark_never(limpid_model *m, struct lp_err *err) {
         m->never[i] = lp_tokenizer_is_unused(m->tokenizer, (int32_t)i);
         n_left += !m->never[i];
     }
-    return n_left ? LP_OK : lp_err_set(err, LP_STATUS_FORMAT, "every token of the vocabulary is unused or padding");
+    return n_left ? LP_OK
+                  : lp_err_set(err, LP_STATUS_FORMAT,
+                               "every token of the vocabulary is unused or padding");
 }
 
 static lp_status open_device(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
     const struct lp_backend *backend = lp_backend_find(o->backend ? o->backend : "cpu");
     if (!backend)
-        return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref", o->backend);
-    struct lp_device_options options = {.n_threads = o->n_threads, .cpu_level = o->cpu_level ? o->cpu_level : "auto"};
+        return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref",
+                          o->backend);
+    struct lp_device_options options = {.n_threads = o->n_threads,
+                                        .cpu_level = o->cpu_level ? o->cpu_level : "auto"};
     return backend->open(&m->dev, &options, err);
 }
 
-static lp_status open_model(limpid_model *m, const char *path, const limpid_model_options *o, struct lp_err *err) {
+static lp_status open_model(limpid_model *m, const char *path, const limpid_model_options *o,
+                            struct lp_err *err) {
     struct lp_str name = {"", 0};
     bool found;
     lp_status status = lp_gguf_open(&m->gguf, path, err);
@@ -69,8 +82,8 @@ static lp_status open_model(limpid_model *m, const char *path, const limpid_mode
     return m->name ? LP_OK : lp_err_memory(err, name.len, "the model's name");
 }
 
-limpid_status limpid_model_open(limpid_model **out, const char *path, const limpid_model_options *options,
-                                limpid_error *err) {
+limpid_status limpid_model_open(limpid_model **out, const char *path,
+                                const limpid_model_options *options, limpid_error *err) {
     limpid_model_options defaults = limpid_model_default_options();
     limpid_model *m = lp_alloc(1, sizeof *m);
     if (!m) return lp_public(lp_err_memory(lp_err_of(err), sizeof *m, "the model"));
@@ -116,15 +129,17 @@ limpid_model_info limpid_model_get_info(const limpid_model *m) {
     };
 }
 
-limpid_status limpid_tokenize(const limpid_model *m, const char *text, size_t n_bytes, unsigned flags, int32_t **ids,
-                              size_t *n_ids, limpid_error *err) {
+limpid_status limpid_tokenize(const limpid_model *m, const char *text, size_t n_bytes,
+                              unsigned flags, int32_t **ids, size_t *n_ids, limpid_error *err) {
     size_t capacity = 0;
-    unsigned encode = (flags & LIMPID_SPECIAL ? LP_ENCODE_SPECIAL : 0) | (flags & LIMPID_BOS ? LP_ENCODE_BOS_EOS : 0);
+    unsigned encode = (flags & LIMPID_SPECIAL ? LP_ENCODE_SPECIAL : 0) |
+                      (flags & LIMPID_BOS ? LP_ENCODE_BOS_EOS : 0);
     *ids = NULL;
     *n_ids = 0;
-    lp_status status =
-        lp_tokenizer_encode(m->tokenizer, (struct lp_str){text, n_bytes}, encode, ids, n_ids, &capacity, lp_err_of(err));
-    if (!status && !*ids && !(*ids = lp_alloc(1, sizeof **ids))) // an empty text is an empty array, not NULL
+    lp_status status = lp_tokenizer_encode(m->tokenizer, (struct lp_str){text, n_bytes}, encode,
+                                           ids, n_ids, &capacity, lp_err_of(err));
+    if (!status && !*ids &&
+        !(*ids = lp_alloc(1, sizeof **ids))) // an empty text is an empty array, not NULL
         status = lp_err_memory(lp_err_of(err), sizeof **ids, "token ids");
     if (status) {
         lp_free(*ids);
@@ -145,12 +160,14 @@ static lp_status take_bytes(struct lp_bytes *b, char **out, size_t *n, struct lp
 
 static lp_status check_id(const limpid_model *m, int32_t id, struct lp_err *err) {
     if (id >= 0 && (uint32_t)id < lp_tokenizer_n_tokens(m->tokenizer)) return LP_OK;
-    return lp_err_set(err, LP_STATUS_INVALID, "token id %d is out of range, the vocabulary has %u tokens", id,
+    return lp_err_set(err, LP_STATUS_INVALID,
+                      "token id %d is out of range, the vocabulary has %u tokens", id,
                       lp_tokenizer_n_tokens(m->tokenizer));
 }
 
-limpid_status limpid_detokenize(const limpid_model *m, const int32_t *ids, size_t n_ids, bool skip_special, char **text,
-                                size_t *n_bytes, limpid_error *err) {
+limpid_status limpid_detokenize(const limpid_model *m, const int32_t *ids, size_t n_ids,
+                                bool skip_special, char **text, size_t *n_bytes,
+                                limpid_error *err) {
     struct lp_detok detok;
     struct lp_bytes out = {0};
     bool ok = true;
@@ -167,7 +184,8 @@ limpid_status limpid_detokenize(const limpid_model *m, const int32_t *ids, size_
     return lp_public(take_bytes(&out, text, n_bytes, lp_err_of(err)));
 }
 
-limpid_status limpid_token_bytes(const limpid_model *m, int32_t id, char **bytes, size_t *n_bytes, limpid_error *err) {
+limpid_status limpid_token_bytes(const limpid_model *m, int32_t id, char **bytes, size_t *n_bytes,
+                                 limpid_error *err) {
     struct lp_bytes out = {0};
     lp_status status = check_id(m, id, lp_err_of(err));
     if (status) return lp_public(status);
@@ -175,28 +193,38 @@ limpid_status limpid_token_bytes(const limpid_model *m, int32_t id, char **bytes
     return lp_public(take_bytes(&out, bytes, n_bytes, lp_err_of(err)));
 }
 
-bool limpid_token_is_stop(const limpid_model *m, int32_t id) { return lp_tokenizer_is_stop(m->tokenizer, id); }
+bool limpid_token_is_stop(const limpid_model *m, int32_t id) {
+    return lp_tokenizer_is_stop(m->tokenizer, id);
+}
 
 static struct lp_str token_text(const limpid_model *m, int32_t id) {
     return id < 0 ? (struct lp_str){"", 0} : lp_tokenizer_token(m->tokenizer, id);
 }
 
-static lp_status parse_json(const char *text, const char *what, bool (*right)(const json_t *), json_t **out,
-                            struct lp_err *err) {
+static lp_status parse_json(const char *text, const char *what, bool (*right)(const json_t *),
+                            json_t **out, struct lp_err *err) {
     json_error_t je;
     *out = json_loads(text, JSON_ALLOW_NUL, &je);
-    if (!*out) return lp_err_set(err, LP_STATUS_INVALID, "%s is no valid JSON: %s (line %d)", what, je.text, je.line);
-    return right(*out) ? LP_OK : lp_err_set(err, LP_STATUS_INVALID, "%s has the wrong JSON type", what);
+    if (!*out)
+        return lp_err_set(err, LP_STATUS_INVALID, "%s is no valid JSON: %s (line %d)", what,
+                          je.text, je.line);
+    return right(*out) ? LP_OK
+                       : lp_err_set(err, LP_STATUS_INVALID, "%s has the wrong JSON type", what);
 }
 
-static bool is_array(const json_t *j) { return json_is_array(j); }
-static bool is_object(const json_t *j) { return json_is_object(j); }
+static bool is_array(const json_t *j) {
+    return json_is_array(j);
+}
+static bool is_object(const json_t *j) {
+    return json_is_object(j);
+}
 
-limpid_status limpid_chat_prompt(const limpid_model *m, const char *messages, const char *options, char **text,
-                                 size_t *n_bytes, limpid_error *err_) {
+limpid_status limpid_chat_prompt(const limpid_model *m, const char *messages, const char *options,
+                                 char **text, size_t *n_bytes, limpid_error *err_) {
     struct lp_err *err = lp_err_of(err_);
     if (!m->chat_template)
-        return lp_public(lp_err_set(err, LP_STATUS_UNSUPPORTED, "this file has no usable chat template%s%s",
+        return lp_public(lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                                    "this file has no usable chat template%s%s",
                                     m->template_error.text[0] ? ": " : "", m->template_error.text));
     json_t *list = NULL, *kwargs = NULL;
     struct lp_bytes out = {0};
@@ -204,7 +232,9 @@ limpid_status limpid_chat_prompt(const limpid_model *m, const char *messages, co
     if (!status && options) status = parse_json(options, "chat options", is_object, &kwargs, err);
     if (!status) {
         json_t *tools = json_object_get(kwargs, "tools");
-        struct lp_chat_params params = {.messages = list, .tools = json_is_array(tools) ? tools : NULL, .kwargs = kwargs,
+        struct lp_chat_params params = {.messages = list,
+                                        .tools = json_is_array(tools) ? tools : NULL,
+                                        .kwargs = kwargs,
                                         .add_generation_prompt = true,
                                         .bos_token = token_text(m, lp_tokenizer_bos(m->tokenizer)),
                                         .eos_token = token_text(m, lp_tokenizer_eos(m->tokenizer))};
@@ -212,8 +242,10 @@ limpid_status limpid_chat_prompt(const limpid_model *m, const char *messages, co
     }
     json_decref(list);
     json_decref(kwargs);
-    if (!status) status = take_bytes(&out, text, n_bytes, err);
-    else lp_bytes_release(&out);
+    if (!status)
+        status = take_bytes(&out, text, n_bytes, err);
+    else
+        lp_bytes_release(&out);
     return lp_public(status);
 }
 
@@ -222,8 +254,10 @@ limpid_engine_options limpid_engine_default_options(void) {
 }
 
 static lp_status kv_type(const char *name, lp_type *out, struct lp_err *err) {
-    static const struct { const char *name; lp_type type; } types[] = {
-        {"f32", LP_TYPE_F32}, {"f16", LP_TYPE_F16}, {"bf16", LP_TYPE_BF16}};
+    static const struct {
+        const char *name;
+        lp_type type;
+    } types[] = {{"f32", LP_TYPE_F32}, {"f16", LP_TYPE_F16}, {"bf16", LP_TYPE_BF16}};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(name, types[i].name) == 0) {
             *out = types[i].type;
@@ -240,36 +274,43 @@ static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct
     struct lp_model *w = e->model->weights;
     lp_type type = LP_TYPE_F16;
     if (o->n_context < 0 || o->chunk < 0 || o->chunk > MAX_CHUNK)
-        return lp_err_set(err, LP_STATUS_INVALID, "context is %lld and chunk %lld; expected 0 or more, chunk at most %d",
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "context is %lld and chunk %lld; expected 0 or more, chunk at most %d",
                           (long long)o->n_context, (long long)o->chunk, MAX_CHUNK);
     e->n_context = o->n_context;
-    if (!e->n_context) e->n_context = w->h.n_context < DEFAULT_CONTEXT ? w->h.n_context : DEFAULT_CONTEXT;
+    if (!e->n_context)
+        e->n_context = w->h.n_context < DEFAULT_CONTEXT ? w->h.n_context : DEFAULT_CONTEXT;
     e->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
     if (e->chunk > e->n_context) e->chunk = e->n_context;
     if (e->n_context > w->h.n_context)
-        lp_log(LP_LOG_WARN, "the context of %lld tokens is longer than the %lld that the model was trained for",
+        lp_log(LP_LOG_WARN,
+               "the context of %lld tokens is longer than the %lld that the model was trained for",
                (long long)e->n_context, (long long)w->h.n_context);
     if (!lp_route_force_parse(o->route ? o->route : "auto", &e->settings.force))
-        return lp_err_set(err, LP_STATUS_INVALID, "route is '%s', expected auto, expanded, absorbed or dense", o->route);
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "route is '%s', expected auto, expanded, absorbed or dense", o->route);
     e->settings.deterministic = o->deterministic;
     lp_status status = kv_type(o->kv_type ? o->kv_type : "f16", &type, err);
     if (status) return status;
     struct lp_kv_layer layers[LP_MAX_LAYERS];
     lp_model_kv_layers(w, layers);
     status = lp_kv_new(&e->kv, e->model->dev, layers, w->h.n_layers, type, e->n_context, err);
-    if (!status) status = lp_runner_new(&e->runner, w, e->kv, e->chunk, e->n_context, e->chunk, err);
+    if (!status)
+        status = lp_runner_new(&e->runner, w, e->kv, e->chunk, e->n_context, e->chunk, err);
     if (!status && o->trace_path) status = lp_trace_open(&e->trace, o->trace_path, err);
     e->settings.trace = e->trace;
     if (!status && e->trace)
-        lp_trace_emit_model(e->trace, &(struct lp_trace_model){
-                                          .architecture = w->h.arch->name, .path = lp_gguf_shard_path(e->model->gguf, 0),
-                                          .backend = e->model->dev->backend->name, .n_layers = w->h.n_layers,
-                                          .n_threads = e->model->n_threads});
+        lp_trace_emit_model(e->trace,
+                            &(struct lp_trace_model){.architecture = w->h.arch->name,
+                                                     .path = lp_gguf_shard_path(e->model->gguf, 0),
+                                                     .backend = e->model->dev->backend->name,
+                                                     .n_layers = w->h.n_layers,
+                                                     .n_threads = e->model->n_threads});
     return status;
 }
 
-limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model, const limpid_engine_options *options,
-                                limpid_error *err) {
+limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
+                                const limpid_engine_options *options, limpid_error *err) {
     limpid_engine_options defaults = limpid_engine_default_options();
     limpid_engine *e = lp_alloc(1, sizeof *e);
     if (!e) return lp_public(lp_err_memory(lp_err_of(err), sizeof *e, "the engine"));
@@ -293,6 +334,12 @@ limpid_status limpid_engine_free(limpid_engine *e, limpid_error *err) {
     return lp_public(status);
 }
 
-int64_t limpid_engine_context(const limpid_engine *e) { return e->n_context; }
-size_t limpid_engine_kv_bytes(const limpid_engine *e) { return lp_kv_bytes(e->kv); }
-size_t limpid_engine_scratch_bytes(const limpid_engine *e) { return lp_runner_bytes(e->runner); }
+int64_t limpid_engine_context(const limpid_engine *e) {
+    return e->n_context;
+}
+size_t limpid_engine_kv_bytes(const limpid_engine *e) {
+    return lp_kv_bytes(e->kv);
+}
+size_t limpid_engine_scratch_bytes(const limpid_engine *e) {
+    return lp_runner_bytes(e->runner);
+}

@@ -44,7 +44,11 @@ lp_status lp_vocab_load(struct lp_tokenizer **out, const struct lp_gguf *gguf, s
 
 // The public error has the layout of the internal one.
 _Static_assert(sizeof(limpid_error) == sizeof(struct lp_err), "limpid_error must match lp_err");
-static inline struct lp_err *lp_err_of(limpid_error *err) { return (struct lp_err *)err; }
-static inline limpid_status lp_public(lp_status status) { return (limpid_status)status; }
+static inline struct lp_err *lp_err_of(limpid_error *err) {
+    return (struct lp_err *)err;
+}
+static inline limpid_status lp_public(lp_status status) {
+    return (limpid_status)status;
+}
 
 #endif

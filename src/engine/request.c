@@ -28,7 +28,7 @@ struct limpid_request {
     struct lp_bytes decoded, text;
     int32_t *stop_ids; // control tokens named by stop texts
     size_t n_stop_ids;
-    float *logits;     // [n_vocab], of the next token
+    float *logits; // [n_vocab], of the next token
     int64_t n_prompt, n_generated, n_cached, next_prompt_event;
     // per prompt token, when asked for
     float *prompt_logprobs;
@@ -41,33 +41,47 @@ struct limpid_request {
 };
 
 limpid_request_options limpid_request_default_options(void) {
-    return (limpid_request_options){
-        .max_tokens = 16, .temperature = 1.0f, .top_p = 1.0f, .skip_special = true, .n_logprobs = -1};
+    return (limpid_request_options){.max_tokens = 16,
+                                    .temperature = 1.0f,
+                                    .top_p = 1.0f,
+                                    .skip_special = true,
+                                    .n_logprobs = -1};
 }
 
-static lp_status check_options(const limpid_engine *e, const limpid_request_options *o, struct lp_err *err) {
-    if (o->n_tokens == 0) return lp_err_set(err, LP_STATUS_INVALID, "the prompt is empty; it needs at least one token");
-    if (o->n_tokens > (size_t)e->n_context || (o->n_tokens == (size_t)e->n_context && o->max_tokens > 0))
-        return lp_err_set(err, LP_STATUS_LIMIT, "the prompt has %zu tokens, which leaves no room in the context of %lld",
+static lp_status check_options(const limpid_engine *e, const limpid_request_options *o,
+                               struct lp_err *err) {
+    if (o->n_tokens == 0)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "the prompt is empty; it needs at least one token");
+    if (o->n_tokens > (size_t)e->n_context ||
+        (o->n_tokens == (size_t)e->n_context && o->max_tokens > 0))
+        return lp_err_set(err, LP_STATUS_LIMIT,
+                          "the prompt has %zu tokens, which leaves no room in the context of %lld",
                           o->n_tokens, (long long)e->n_context);
     for (size_t i = 0; i < o->n_tokens; i++)
         if (o->tokens[i] < 0 || o->tokens[i] >= e->model->weights->h.n_vocab)
-            return lp_err_set(err, LP_STATUS_INVALID, "prompt token %zu has id %d, the model has %lld tokens", i,
+            return lp_err_set(err, LP_STATUS_INVALID,
+                              "prompt token %zu has id %d, the model has %lld tokens", i,
                               o->tokens[i], (long long)e->model->weights->h.n_vocab);
     if (o->max_tokens < 0)
-        return lp_err_set(err, LP_STATUS_INVALID, "max_tokens is %lld, expected 0 or more", (long long)o->max_tokens);
+        return lp_err_set(err, LP_STATUS_INVALID, "max_tokens is %lld, expected 0 or more",
+                          (long long)o->max_tokens);
     if (o->n_logprobs < -1 || o->n_logprobs > MAX_LOGPROBS)
-        return lp_err_set(err, LP_STATUS_INVALID, "logprobs is %d, expected 0 to %d", o->n_logprobs, MAX_LOGPROBS);
+        return lp_err_set(err, LP_STATUS_INVALID, "logprobs is %d, expected 0 to %d", o->n_logprobs,
+                          MAX_LOGPROBS);
     return LP_OK;
 }
 
 static lp_status find_stop_ids(limpid_request *r, struct lp_err *err) {
     if (r->options.n_stop == 0) return LP_OK;
     r->stop_ids = lp_alloc(r->options.n_stop, sizeof *r->stop_ids);
-    if (!r->stop_ids) return lp_err_memory(err, r->options.n_stop * sizeof *r->stop_ids, "stop tokens");
+    if (!r->stop_ids)
+        return lp_err_memory(err, r->options.n_stop * sizeof *r->stop_ids, "stop tokens");
     for (size_t i = 0; i < r->options.n_stop; i++) {
-        int32_t id = lp_tokenizer_find(r->engine->model->tokenizer, lp_str_from(r->options.stop[i]));
-        if (id >= 0 && lp_tokenizer_is_special(r->engine->model->tokenizer, id)) r->stop_ids[r->n_stop_ids++] = id;
+        int32_t id =
+            lp_tokenizer_find(r->engine->model->tokenizer, lp_str_from(r->options.stop[i]));
+        if (id >= 0 && lp_tokenizer_is_special(r->engine->model->tokenizer, id))
+            r->stop_ids[r->n_stop_ids++] = id;
     }
     return LP_OK;
 }
@@ -80,14 +94,15 @@ static lp_status alloc_logprobs(limpid_request *r, struct lp_err *err) {
     r->top_logprobs = lp_alloc(n_top, sizeof *r->top_logprobs);
     r->prompt_logprobs = lp_alloc(n_prompt, sizeof *r->prompt_logprobs);
     r->prompt_top_ids = lp_alloc(n_prompt, (n_top ? n_top : 1) * sizeof *r->prompt_top_ids);
-    r->prompt_top_logprobs = lp_alloc(n_prompt, (n_top ? n_top : 1) * sizeof *r->prompt_top_logprobs);
-    bool ok = r->logits && r->top_ids && r->top_logprobs && r->prompt_logprobs && r->prompt_top_ids &&
-              r->prompt_top_logprobs;
+    r->prompt_top_logprobs =
+        lp_alloc(n_prompt, (n_top ? n_top : 1) * sizeof *r->prompt_top_logprobs);
+    bool ok = r->logits && r->top_ids && r->top_logprobs && r->prompt_logprobs &&
+              r->prompt_top_ids && r->prompt_top_logprobs;
     return ok ? LP_OK : lp_err_memory(err, n_prompt * (n_top + 1) * 8, "log-probabilities");
 }
 
-// What the reused sequence already holds of the prompt stays; the last prompt token always runs, as its
-// logits are needed.
+// What the reused sequence already holds of the prompt stays; the last prompt token always runs, as
+// its logits are needed.
 static void keep_common_prefix(limpid_request *r) {
     limpid_sequence *s = r->sequence;
     int64_t n = 0, most = r->n_prompt - 1;
@@ -123,8 +138,8 @@ static lp_status set_up(limpid_request *r, struct lp_err *err) {
     return (lp_status)limpid_sequence_new(&r->sequence, r->engine, (limpid_error *)err);
 }
 
-limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine, const limpid_request_options *options,
-                                 limpid_error *err) {
+limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
+                                 const limpid_request_options *options, limpid_error *err) {
     limpid_request *r = lp_alloc(1, sizeof *r);
     if (!r) return lp_public(lp_err_memory(lp_err_of(err), sizeof *r, "a request"));
     r->engine = engine;
@@ -148,15 +163,16 @@ void limpid_request_free(limpid_request *r) {
     lp_stop_release(&r->stop);
     lp_bytes_release(&r->decoded);
     lp_bytes_release(&r->text);
-    void *blocks[] = {r->prompt, r->stop_ids, r->logits, r->prompt_logprobs, r->prompt_top_ids,
-                      r->prompt_top_logprobs, r->top_ids, r->top_logprobs};
+    void *blocks[] = {r->prompt,          r->stop_ids,       r->logits,
+                      r->prompt_logprobs, r->prompt_top_ids, r->prompt_top_logprobs,
+                      r->top_ids,         r->top_logprobs};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) lp_free(blocks[i]);
     lp_free(r);
 }
 
 // Log-probability of id and the most probable ids, from one row of logits. Returns n_top.
-static int32_t log_probabilities(limpid_request *r, const float *logits, int32_t id, float *logprob, int32_t *top_ids,
-                                 float *top_logprobs) {
+static int32_t log_probabilities(limpid_request *r, const float *logits, int32_t id, float *logprob,
+                                 int32_t *top_ids, float *top_logprobs) {
     const limpid_model *m = r->engine->model;
     int32_t n_vocab = (int32_t)m->weights->h.n_vocab;
     double log_sum = lp_sampler_log_sum(logits, m->never, n_vocab);
@@ -169,30 +185,41 @@ static int32_t log_probabilities(limpid_request *r, const float *logits, int32_t
 
 static void on_prompt_logits(void *user, int64_t first, int64_t n, const float *logits) {
     limpid_request *r = user;
-    int64_t n_vocab = r->engine->model->weights->h.n_vocab, width = r->options.n_logprobs > 0 ? r->options.n_logprobs : 1;
+    int64_t n_vocab = r->engine->model->weights->h.n_vocab,
+            width = r->options.n_logprobs > 0 ? r->options.n_logprobs : 1;
     for (int64_t i = 0; i < n && first + i + 1 < r->n_prompt; i++) {
         int64_t at = first + i + 1; // this row predicts the token behind it
-        log_probabilities(r, logits + i * n_vocab, r->prompt[at], &r->prompt_logprobs[at], r->prompt_top_ids + at * width,
-                          r->prompt_top_logprobs + at * width);
+        log_probabilities(r, logits + i * n_vocab, r->prompt[at], &r->prompt_logprobs[at],
+                          r->prompt_top_ids + at * width, r->prompt_top_logprobs + at * width);
     }
 }
 
 static lp_status run_prompt(limpid_request *r, limpid_error *err) {
     limpid_watch watch = {.user = r, .logits = on_prompt_logits};
-    return (lp_status)limpid_sequence_append(r->sequence, r->prompt + r->n_cached, (size_t)(r->n_prompt - r->n_cached),
-                                             r->options.prompt_logprobs ? &watch : NULL, r->logits, err);
+    return (lp_status)limpid_sequence_append(
+        r->sequence, r->prompt + r->n_cached, (size_t)(r->n_prompt - r->n_cached),
+        r->options.prompt_logprobs ? &watch : NULL, r->logits, err);
 }
 
-static lp_status out_of_memory(limpid_error *err) { return lp_err_memory(lp_err_of(err), 0, "generated text"); }
+static lp_status out_of_memory(limpid_error *err) {
+    return lp_err_memory(lp_err_of(err), 0, "generated text");
+}
 
 static limpid_event base_event(const limpid_request *r, limpid_event_kind kind) {
-    return (limpid_event){.kind = kind, .token = -1, .text = r->text.data ? r->text.data : "", .text_len = r->text.len,
-                          .top_ids = r->top_ids, .top_logprobs = r->top_logprobs};
+    return (limpid_event){.kind = kind,
+                          .token = -1,
+                          .text = r->text.data ? r->text.data : "",
+                          .text_len = r->text.len,
+                          .top_ids = r->top_ids,
+                          .top_logprobs = r->top_logprobs};
 }
 
 static lp_status prompt_event(limpid_request *r, limpid_event *event, limpid_error *err) {
-    int64_t at = r->next_prompt_event++, width = r->options.n_logprobs > 0 ? r->options.n_logprobs : 1;
-    if (!lp_tokenizer_piece(r->engine->model->tokenizer, r->prompt[at], r->options.skip_special, &r->text)) return out_of_memory(err);
+    int64_t at = r->next_prompt_event++,
+            width = r->options.n_logprobs > 0 ? r->options.n_logprobs : 1;
+    if (!lp_tokenizer_piece(r->engine->model->tokenizer, r->prompt[at], r->options.skip_special,
+                            &r->text))
+        return out_of_memory(err);
     *event = base_event(r, LIMPID_EVENT_PROMPT);
     event->token = r->prompt[at];
     event->has_logprob = at > 0;
@@ -210,13 +237,16 @@ static lp_status done_event(limpid_request *r, limpid_event *event, limpid_error
         lp_bytes_clear(&r->decoded);
         ok = lp_detok_finish(&r->detok, &r->decoded);
         if (ok) r->stop_met = lp_stop_push(&r->stop, lp_bytes_view(&r->decoded), &r->text, &ok);
-        if (r->stop_met >= 0) r->finish_reason = "stop";
-        else ok = ok && lp_stop_flush(&r->stop, &r->text);
+        if (r->stop_met >= 0)
+            r->finish_reason = "stop";
+        else
+            ok = ok && lp_stop_flush(&r->stop, &r->text);
     }
     if (!ok) return out_of_memory(err);
     *event = base_event(r, LIMPID_EVENT_DONE);
     event->finish_reason = r->finish_reason;
-    event->stop_text = r->stop_met >= 0 && (size_t)r->stop_met < r->stop.n ? r->stop.texts[r->stop_met] : NULL;
+    event->stop_text =
+        r->stop_met >= 0 && (size_t)r->stop_met < r->stop.n ? r->stop.texts[r->stop_met] : NULL;
     event->n_prompt = r->n_prompt;
     event->n_generated = r->n_generated;
     event->n_cached = r->n_cached;
@@ -242,7 +272,8 @@ static lp_status token_event(limpid_request *r, limpid_event *event, limpid_erro
     *event = base_event(r, LIMPID_EVENT_TOKEN);
     event->token = id;
     if (r->options.n_logprobs >= 0) {
-        event->n_top = log_probabilities(r, r->logits, id, &event->logprob, r->top_ids, r->top_logprobs);
+        event->n_top =
+            log_probabilities(r, r->logits, id, &event->logprob, r->top_ids, r->top_logprobs);
         event->has_logprob = true;
     }
     if (is_end(r, id)) {
@@ -255,8 +286,10 @@ static lp_status token_event(limpid_request *r, limpid_event *event, limpid_erro
     if (!ok) return out_of_memory(err);
     event->text = r->text.data ? r->text.data : "";
     event->text_len = r->text.len;
-    if (r->stop_met >= 0) finish(r, "stop");
-    else if (r->n_generated >= r->options.max_tokens || r->sequence->n_tokens + 1 > r->engine->n_context)
+    if (r->stop_met >= 0)
+        finish(r, "stop");
+    else if (r->n_generated >= r->options.max_tokens ||
+             r->sequence->n_tokens + 1 > r->engine->n_context)
         finish(r, "length");
     if (r->state == STATE_DONE) return LP_OK;
     return (lp_status)limpid_sequence_append(r->sequence, &id, 1, NULL, r->logits, err);

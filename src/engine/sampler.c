@@ -5,17 +5,24 @@
 
 #include "base/alloc.h"
 
-lp_status lp_sampler_init(struct lp_sampler *s, float temperature, float top_p, int32_t top_k, uint64_t seed,
-                          const bool *never, int32_t n_vocab, struct lp_err *err) {
-    *s = (struct lp_sampler){.temperature = temperature, .top_p = top_p, .top_k = top_k, .never = never,
+lp_status lp_sampler_init(struct lp_sampler *s, float temperature, float top_p, int32_t top_k,
+                          uint64_t seed, const bool *never, int32_t n_vocab, struct lp_err *err) {
+    *s = (struct lp_sampler){.temperature = temperature,
+                             .top_p = top_p,
+                             .top_k = top_k,
+                             .never = never,
                              .n_vocab = n_vocab};
     if (!(temperature >= 0 && temperature <= 100))
-        return lp_err_set(err, LP_STATUS_INVALID, "temperature is %g, expected 0 to 100", (double)temperature);
+        return lp_err_set(err, LP_STATUS_INVALID, "temperature is %g, expected 0 to 100",
+                          (double)temperature);
     if (!(top_p > 0 && top_p <= 1))
-        return lp_err_set(err, LP_STATUS_INVALID, "top_p is %g, expected more than 0 and at most 1", (double)top_p);
-    if (top_k < 0) return lp_err_set(err, LP_STATUS_INVALID, "top_k is %d, expected 0 (off) or more", top_k);
+        return lp_err_set(err, LP_STATUS_INVALID, "top_p is %g, expected more than 0 and at most 1",
+                          (double)top_p);
+    if (top_k < 0)
+        return lp_err_set(err, LP_STATUS_INVALID, "top_k is %d, expected 0 (off) or more", top_k);
     s->candidates = lp_alloc((size_t)n_vocab, sizeof *s->candidates);
-    if (!s->candidates) return lp_err_memory(err, (size_t)n_vocab * sizeof *s->candidates, "the sampler");
+    if (!s->candidates)
+        return lp_err_memory(err, (size_t)n_vocab * sizeof *s->candidates, "the sampler");
     lp_rng_init(&s->rng, seed);
     return LP_OK;
 }
@@ -39,7 +46,8 @@ double lp_sampler_log_sum(const float *logits, const bool *never, int32_t n_voca
     return max + log(sum);
 }
 
-int32_t lp_sampler_top(const float *logits, const bool *never, int32_t n_vocab, int32_t n, int32_t *ids) {
+int32_t lp_sampler_top(const float *logits, const bool *never, int32_t n_vocab, int32_t n,
+                       int32_t *ids) {
     int32_t count = 0;
     for (int32_t i = 0; i < n_vocab; i++) {
         if (never[i] || (count == n && (n == 0 || logits[i] <= logits[ids[count - 1]]))) continue;
@@ -65,7 +73,8 @@ int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits) {
     qsort(s->candidates, (size_t)n, sizeof *s->candidates, by_logit);
     if (s->top_k > 0 && n > s->top_k) n = s->top_k;
     double max = s->candidates[0].logit, sum = 0;
-    for (int32_t i = 0; i < n; i++) sum += exp((s->candidates[i].logit - max) / (double)s->temperature);
+    for (int32_t i = 0; i < n; i++)
+        sum += exp((s->candidates[i].logit - max) / (double)s->temperature);
     double kept = 0, limit = s->top_p * sum;
     int32_t n_kept = 0;
     while (n_kept < n && (n_kept == 0 || kept < limit))

@@ -27,8 +27,8 @@ struct lp_sampler {
 };
 
 // Checks the ranges. `never` is not copied.
-lp_status lp_sampler_init(struct lp_sampler *s, float temperature, float top_p, int32_t top_k, uint64_t seed,
-                          const bool *never, int32_t n_vocab, struct lp_err *err);
+lp_status lp_sampler_init(struct lp_sampler *s, float temperature, float top_p, int32_t top_k,
+                          uint64_t seed, const bool *never, int32_t n_vocab, struct lp_err *err);
 void lp_sampler_release(struct lp_sampler *s);
 
 int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits);
@@ -39,7 +39,9 @@ int32_t lp_sampler_argmax(const float *logits, const bool *never, int32_t n_voca
 // log(sum(exp(logits))) over the allowed ids: logprob(id) = logits[id] - this.
 double lp_sampler_log_sum(const float *logits, const bool *never, int32_t n_vocab);
 
-// The n most probable allowed ids, most probable first (ties: lower id). Returns how many there are.
-int32_t lp_sampler_top(const float *logits, const bool *never, int32_t n_vocab, int32_t n, int32_t *ids);
+// The n most probable allowed ids, most probable first (ties: lower id). Returns how many there
+// are.
+int32_t lp_sampler_top(const float *logits, const bool *never, int32_t n_vocab, int32_t n,
+                       int32_t *ids);
 
 #endif

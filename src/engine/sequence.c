@@ -20,7 +20,9 @@ void limpid_sequence_free(limpid_sequence *s) {
     lp_free(s);
 }
 
-int64_t limpid_sequence_length(const limpid_sequence *s) { return s->n_tokens; }
+int64_t limpid_sequence_length(const limpid_sequence *s) {
+    return s->n_tokens;
+}
 
 void limpid_sequence_truncate(limpid_sequence *s, int64_t n_tokens) {
     if (n_tokens < 0) n_tokens = 0;
@@ -31,13 +33,15 @@ void limpid_sequence_truncate(limpid_sequence *s, int64_t n_tokens) {
 
 static lp_status make_room(limpid_sequence *s, int64_t n_tokens, struct lp_err *err) {
     if (n_tokens > s->engine->n_context)
-        return lp_err_set(err, LP_STATUS_LIMIT, "the sequence would have %lld tokens, the context is %lld (--ctx)",
+        return lp_err_set(err, LP_STATUS_LIMIT,
+                          "the sequence would have %lld tokens, the context is %lld (--ctx)",
                           (long long)n_tokens, (long long)s->engine->n_context);
     if (n_tokens > s->capacity) {
         int64_t capacity = s->capacity ? 2 * s->capacity : 256;
         if (capacity < n_tokens) capacity = n_tokens;
         int32_t *tokens = lp_realloc(s->tokens, (size_t)capacity, sizeof *tokens);
-        if (!tokens) return lp_err_memory(err, (size_t)capacity * sizeof *tokens, "a sequence's tokens");
+        if (!tokens)
+            return lp_err_memory(err, (size_t)capacity * sizeof *tokens, "a sequence's tokens");
         s->tokens = tokens;
         s->capacity = capacity;
     }
@@ -49,8 +53,9 @@ static lp_status reserve_logits(limpid_engine *e, int64_t n_rows, struct lp_err 
     lp_free(e->logits);
     e->logit_rows = 0;
     e->logits = lp_alloc((size_t)n_rows * (size_t)e->model->weights->h.n_vocab, sizeof *e->logits);
-    if (!e->logits) return lp_err_set(err, LP_STATUS_MEMORY, "out of memory: %lld rows of logits; lower --chunk",
-                                      (long long)n_rows);
+    if (!e->logits)
+        return lp_err_set(err, LP_STATUS_MEMORY,
+                          "out of memory: %lld rows of logits; lower --chunk", (long long)n_rows);
     e->logit_rows = n_rows;
     return LP_OK;
 }
@@ -60,7 +65,7 @@ struct watcher {
     const limpid_watch *watch;
     limpid_engine *engine;
     int64_t first, n_rows;
-    float *hidden;      // host copy, [chunk, n_embd]
+    float *hidden; // host copy, [chunk, n_embd]
     int32_t *ids, *counts;
     bool failed;
 };
@@ -77,26 +82,30 @@ static bool to_host(struct watcher *w, void **host, const void *from, size_t byt
     return true;
 }
 
-static void on_layer(void *user, int32_t layer, const float *h, const int32_t *selected, const int32_t *n_selected,
-                     int64_t stride) {
+static void on_layer(void *user, int32_t layer, const float *h, const int32_t *selected,
+                     const int32_t *n_selected, int64_t stride) {
     struct watcher *w = user;
     const struct lp_hparams *hp = &w->engine->model->weights->h;
     if (w->watch->hidden &&
         to_host(w, (void **)&w->hidden, h, (size_t)w->n_rows * (size_t)hp->n_embd * sizeof *h))
         w->watch->hidden(w->watch->user, layer, w->first, w->n_rows, w->hidden);
-    if (!w->watch->selected || layer < 0 || !hp->top_k || w->engine->settings.force == LP_ROUTE_DENSE) return;
+    if (!w->watch->selected || layer < 0 || !hp->top_k ||
+        w->engine->settings.force == LP_ROUTE_DENSE)
+        return;
     if (!selected) {
         w->watch->selected(w->watch->user, layer, w->first, w->n_rows, NULL, NULL, 0);
         return;
     }
-    if (to_host(w, (void **)&w->ids, selected, (size_t)w->n_rows * (size_t)stride * sizeof *selected) &&
+    if (to_host(w, (void **)&w->ids, selected,
+                (size_t)w->n_rows * (size_t)stride * sizeof *selected) &&
         to_host(w, (void **)&w->counts, n_selected, (size_t)w->n_rows * sizeof *n_selected))
         w->watch->selected(w->watch->user, layer, w->first, w->n_rows, w->ids, w->counts, stride);
 }
 
-// One step: tokens [done, done + n) of the call. want: -1 = logits of no row, 0 = of the last, 1 = of all
-static lp_status run_step(limpid_sequence *s, const int32_t *tokens, int64_t n, int want, struct watcher *w,
-                          int32_t *rows, struct lp_err *err) {
+// One step: tokens [done, done + n) of the call. want: -1 = logits of no row, 0 = of the last, 1 =
+// of all
+static lp_status run_step(limpid_sequence *s, const int32_t *tokens, int64_t n, int want,
+                          struct watcher *w, int32_t *rows, struct lp_err *err) {
     limpid_engine *e = s->engine;
     lp_status status = lp_page_table_grow(&s->pages, e->kv, s->n_tokens + n, err);
     if (status) return status;
@@ -104,9 +113,15 @@ static lp_status run_step(limpid_sequence *s, const int32_t *tokens, int64_t n, 
     for (int64_t i = 0; i < n_logits; i++) rows[i] = (int32_t)(n - n_logits + i);
     status = reserve_logits(e, n_logits, err);
     if (status) return status;
-    struct lp_span span = {.sequence = s->number, .pages = &s->pages, .n_past = s->n_tokens, .n_rows = n};
-    struct lp_step step = {.tokens = tokens, .spans = &span, .n_spans = 1, .n_rows = n, .logit_rows = rows,
-                           .n_logit_rows = n_logits, .logits = e->logits};
+    struct lp_span span = {
+        .sequence = s->number, .pages = &s->pages, .n_past = s->n_tokens, .n_rows = n};
+    struct lp_step step = {.tokens = tokens,
+                           .spans = &span,
+                           .n_spans = 1,
+                           .n_rows = n,
+                           .logit_rows = rows,
+                           .n_logit_rows = n_logits,
+                           .logits = e->logits};
     struct lp_step_settings settings = e->settings;
     w->first = s->n_tokens;
     w->n_rows = n;
@@ -117,29 +132,38 @@ static lp_status run_step(limpid_sequence *s, const int32_t *tokens, int64_t n, 
     status = lp_runner_step(e->runner, &step, &settings, err);
     if (!status && w->failed) status = lp_err_memory(err, 0, "a copy of hidden states");
     if (status) return status;
-    if (w->watch && w->watch->logits && n_logits) w->watch->logits(w->watch->user, s->n_tokens + n - n_logits, n_logits, e->logits);
+    if (w->watch && w->watch->logits && n_logits)
+        w->watch->logits(w->watch->user, s->n_tokens + n - n_logits, n_logits, e->logits);
     memcpy(s->tokens + s->n_tokens, tokens, (size_t)n * sizeof *tokens);
     s->n_tokens += n;
     return LP_OK;
 }
 
 limpid_status limpid_sequence_append(limpid_sequence *s, const int32_t *tokens, size_t n_tokens,
-                                     const limpid_watch *watch, float *last_logits, limpid_error *err_) {
+                                     const limpid_watch *watch, float *last_logits,
+                                     limpid_error *err_) {
     struct lp_err *err = lp_err_of(err_);
     limpid_engine *e = s->engine;
     int64_t before = s->n_tokens, n = (int64_t)n_tokens;
-    if (n_tokens > INT32_MAX) return lp_public(lp_err_set(err, LP_STATUS_LIMIT, "%zu tokens are too many", n_tokens));
+    if (n_tokens > INT32_MAX)
+        return lp_public(lp_err_set(err, LP_STATUS_LIMIT, "%zu tokens are too many", n_tokens));
     struct watcher w = {.watch = watch, .engine = e};
     int32_t *rows = lp_alloc((size_t)e->chunk, sizeof *rows);
-    lp_status status = rows ? make_room(s, s->n_tokens + n, err) : lp_err_memory(err, 4 * (size_t)e->chunk, "rows");
+    lp_status status = rows ? make_room(s, s->n_tokens + n, err)
+                            : lp_err_memory(err, 4 * (size_t)e->chunk, "rows");
     bool all = watch && watch->logits;
     for (int64_t done = 0, take; done < n && !status; done += take) {
         take = n - done < e->chunk ? n - done : e->chunk;
         bool last = done + take == n;
-        status = run_step(s, tokens + done, take, all ? 1 : last && last_logits ? 0 : -1, &w, rows, err);
+        status = run_step(s, tokens + done, take,
+                          all                   ? 1
+                          : last && last_logits ? 0
+                                                : -1,
+                          &w, rows, err);
         if (!status && last && last_logits) {
             size_t n_vocab = (size_t)e->model->weights->h.n_vocab;
-            memcpy(last_logits, e->logits + (all ? (size_t)take - 1 : 0) * n_vocab, n_vocab * sizeof *last_logits);
+            memcpy(last_logits, e->logits + (all ? (size_t)take - 1 : 0) * n_vocab,
+                   n_vocab * sizeof *last_logits);
         }
     }
     if (status) limpid_sequence_truncate(s, before); // nothing of a failed append stays

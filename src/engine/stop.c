@@ -2,7 +2,8 @@
 
 #include "base/alloc.h"
 
-lp_status lp_stop_init(struct lp_stop *stop, const char *const *texts, size_t n, struct lp_err *err) {
+lp_status lp_stop_init(struct lp_stop *stop, const char *const *texts, size_t n,
+                       struct lp_err *err) {
     *stop = (struct lp_stop){0};
     if (n == 0) return LP_OK;
     stop->texts = lp_alloc(n, sizeof *stop->texts);
@@ -33,7 +34,8 @@ void lp_stop_release(struct lp_stop *stop) {
 static int match_at(const struct lp_stop *stop, size_t at) {
     int best = -1;
     for (size_t i = 0; i < stop->n; i++)
-        if (stop->lens[i] <= stop->held.len - at && memcmp(stop->held.data + at, stop->texts[i], stop->lens[i]) == 0 &&
+        if (stop->lens[i] <= stop->held.len - at &&
+            memcmp(stop->held.data + at, stop->texts[i], stop->lens[i]) == 0 &&
             (best < 0 || stop->lens[i] > stop->lens[best]))
             best = (int)i;
     return best;

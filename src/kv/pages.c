@@ -32,10 +32,11 @@ static lp_status alloc_states(struct lp_kv *kv, struct lp_err *err) {
                                   (long long)kv->n_pages * LP_KV_PAGE_TOKENS);
             void *block = kv->dev->backend->alloc(kv->dev, bytes);
             if (!block)
-                return lp_err_set(err, LP_STATUS_MEMORY,
-                                  "out of memory: the KV cache of %lld tokens (layer %d needs %zu bytes); "
-                                  "lower --ctx or choose --kv f16",
-                                  (long long)kv->n_pages * LP_KV_PAGE_TOKENS, l, bytes);
+                return lp_err_set(
+                    err, LP_STATUS_MEMORY,
+                    "out of memory: the KV cache of %lld tokens (layer %d needs %zu bytes); "
+                    "lower --ctx or choose --kv f16",
+                    (long long)kv->n_pages * LP_KV_PAGE_TOKENS, l, bytes);
             kv->base[l * LP_KV_N_KINDS + kind] = block;
         }
     return LP_OK;
@@ -44,7 +45,8 @@ static lp_status alloc_states(struct lp_kv *kv, struct lp_err *err) {
 lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_kv_layer *layers,
                     int32_t n_layers, lp_type type, int64_t n_tokens, struct lp_err *err) {
     if (!lp_kv_type_supported(type))
-        return lp_err_set(err, LP_STATUS_INVALID, "KV type %s is not supported; use f32, f16 or bf16",
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "KV type %s is not supported; use f32, f16 or bf16",
                           lp_type_info(type) ? lp_type_info(type)->name : "(unknown)");
     if (n_tokens < 1 || n_tokens > INT32_MAX - LP_KV_PAGE_TOKENS)
         return lp_err_set(err, LP_STATUS_INVALID, "the context is %lld tokens, expected 1 to %d",
@@ -87,15 +89,22 @@ void lp_kv_free(struct lp_kv *kv) {
     lp_free(kv);
 }
 
-size_t lp_kv_token_bytes(const struct lp_kv *kv) { return kv->token_bytes; }
+size_t lp_kv_token_bytes(const struct lp_kv *kv) {
+    return kv->token_bytes;
+}
 size_t lp_kv_bytes(const struct lp_kv *kv) {
     return kv->token_bytes * (size_t)kv->n_pages * LP_KV_PAGE_TOKENS;
 }
-int64_t lp_kv_capacity_tokens(const struct lp_kv *kv) { return kv->n_pages * LP_KV_PAGE_TOKENS; }
-int64_t lp_kv_free_tokens(const struct lp_kv *kv) { return kv->n_free * LP_KV_PAGE_TOKENS; }
+int64_t lp_kv_capacity_tokens(const struct lp_kv *kv) {
+    return kv->n_pages * LP_KV_PAGE_TOKENS;
+}
+int64_t lp_kv_free_tokens(const struct lp_kv *kv) {
+    return kv->n_free * LP_KV_PAGE_TOKENS;
+}
 
 // Room for n page numbers on the host and on the device.
-static lp_status reserve(struct lp_page_table *table, struct lp_kv *kv, int64_t n, struct lp_err *err) {
+static lp_status reserve(struct lp_page_table *table, struct lp_kv *kv, int64_t n,
+                         struct lp_err *err) {
     if (n <= table->capacity) return LP_OK;
     int64_t capacity = table->capacity ? table->capacity : 16;
     while (capacity < n) capacity *= 2;
@@ -119,7 +128,8 @@ lp_status lp_page_table_grow(struct lp_page_table *table, struct lp_kv *kv, int6
         if (need - table->n_pages > kv->n_free)
             return lp_err_set(err, LP_STATUS_LIMIT,
                               "the KV cache is full: %lld tokens need %lld pages, %lld are free",
-                              (long long)n_tokens, (long long)(need - table->n_pages), (long long)kv->n_free);
+                              (long long)n_tokens, (long long)(need - table->n_pages),
+                              (long long)kv->n_free);
         lp_status status = reserve(table, kv, need, err);
         if (status) return status;
         int64_t first = table->n_pages;

@@ -1,12 +1,13 @@
 // The paged KV cache: a pool of pages, and the page table of each sequence.
 //
-// The model says which kinds of state a token has on each layer (latent + rope part, indexer key; or
-// key and value). A page holds page_tokens tokens of every kind of every layer; page p of a kind and
-// layer lies at base + p * page_bytes. So one page number moves everything that a token's state needs.
+// The model says which kinds of state a token has on each layer (latent + rope part, indexer key;
+// or key and value). A page holds page_tokens tokens of every kind of every layer; page p of a kind
+// and layer lies at base + p * page_bytes. So one page number moves everything that a token's state
+// needs.
 //
 //   P1. A page is free or belongs to exactly one table.
-//   P2. A table of n tokens holds ceil(n / page_tokens) pages, the position s in page s / page_tokens.
-//   P3. The device's copy of a table is the host's after every grow.
+//   P2. A table of n tokens holds ceil(n / page_tokens) pages, the position s in page s /
+//   page_tokens. P3. The device's copy of a table is the host's after every grow.
 //
 // One thread (the engine's) uses a cache and its tables.
 #ifndef LP_KV_PAGES_H
@@ -35,8 +36,8 @@ lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_k
                     int32_t n_layers, lp_type type, int64_t n_tokens, struct lp_err *err);
 void lp_kv_free(struct lp_kv *kv); // NULL is allowed; every table must have been released
 
-size_t lp_kv_bytes(const struct lp_kv *kv);            // all pages
-size_t lp_kv_token_bytes(const struct lp_kv *kv);      // one token, all layers and kinds
+size_t lp_kv_bytes(const struct lp_kv *kv);       // all pages
+size_t lp_kv_token_bytes(const struct lp_kv *kv); // one token, all layers and kinds
 int64_t lp_kv_capacity_tokens(const struct lp_kv *kv);
 int64_t lp_kv_free_tokens(const struct lp_kv *kv);
 bool lp_kv_type_supported(lp_type type);
@@ -48,8 +49,8 @@ struct lp_page_table {
     int64_t n_tokens; // positions that have a page
 };
 
-// Zero-initialise a table. Makes room for n_tokens positions; takes pages from the pool. LIMIT when the
-// pool is empty (the table keeps what it had).
+// Zero-initialise a table. Makes room for n_tokens positions; takes pages from the pool. LIMIT when
+// the pool is empty (the table keeps what it had).
 lp_status lp_page_table_grow(struct lp_page_table *table, struct lp_kv *kv, int64_t n_tokens,
                              struct lp_err *err);
 // Gives back the pages behind position n_tokens.

@@ -8,50 +8,108 @@
 #include "base/alloc.h"
 
 enum dim { // the sizes that shapes are made of
-    D_NONE, D_EMBD, D_VOCAB, D_FF, D_Q_RANK, D_Q_ROWS, D_KV_ROW, D_LATENT, D_NOPE, D_V, D_HEADS, D_KV_B_ROWS,
-    D_OUT_IN, D_KV_HEADS_K, D_KV_HEADS_V, D_HEAD, D_INDEX_Q, D_INDEX, D_INDEX_HEADS, D_EXPERTS, D_EXPERT_FF,
-    D_EXPERT_FF2, D_SHARED_FF, D_ROPE_HALF,
+    D_NONE,
+    D_EMBD,
+    D_VOCAB,
+    D_FF,
+    D_Q_RANK,
+    D_Q_ROWS,
+    D_KV_ROW,
+    D_LATENT,
+    D_NOPE,
+    D_V,
+    D_HEADS,
+    D_KV_B_ROWS,
+    D_OUT_IN,
+    D_KV_HEADS_K,
+    D_KV_HEADS_V,
+    D_HEAD,
+    D_INDEX_Q,
+    D_INDEX,
+    D_INDEX_HEADS,
+    D_EXPERTS,
+    D_EXPERT_FF,
+    D_EXPERT_FF2,
+    D_SHARED_FF,
+    D_ROPE_HALF,
 };
 
 static int64_t dim_value(const struct lp_hparams *h, int32_t block, enum dim d) {
     switch (d) {
-    case D_NONE: return 1;
-    case D_EMBD: return h->n_embd;
-    case D_VOCAB: return h->n_vocab;
-    case D_FF: return h->n_ff[block];
-    case D_Q_RANK: return h->q_rank;
+    case D_NONE:
+        return 1;
+    case D_EMBD:
+        return h->n_embd;
+    case D_VOCAB:
+        return h->n_vocab;
+    case D_FF:
+        return h->n_ff[block];
+    case D_Q_RANK:
+        return h->q_rank;
     case D_Q_ROWS:
-        return (int64_t)h->n_heads * (h->arch->attention == LP_ATTENTION_MLA ? h->nope + h->rope_dim : h->head_dim);
-    case D_KV_ROW: return h->latent + h->rope_dim;
-    case D_LATENT: return h->latent;
-    case D_NOPE: return h->nope;
-    case D_V: return h->v_dim;
-    case D_HEADS: return h->n_heads;
-    case D_KV_B_ROWS: return (int64_t)h->n_heads * (h->nope + h->v_dim);
-    case D_OUT_IN: return (int64_t)h->n_heads * h->v_dim;
-    case D_KV_HEADS_K: return (int64_t)h->n_kv_heads * h->head_dim;
-    case D_KV_HEADS_V: return (int64_t)h->n_kv_heads * h->v_dim;
-    case D_HEAD: return h->head_dim;
-    case D_INDEX_Q: return (int64_t)h->index_heads * h->index_width;
-    case D_INDEX: return h->index_width;
-    case D_INDEX_HEADS: return h->index_heads;
-    case D_EXPERTS: return h->n_experts;
-    case D_EXPERT_FF: return h->expert_ff;
-    case D_EXPERT_FF2: return 2 * h->expert_ff;
-    case D_SHARED_FF: return h->shared_ff;
-    case D_ROPE_HALF: return h->rope_width / 2;
+        return (int64_t)h->n_heads *
+               (h->arch->attention == LP_ATTENTION_MLA ? h->nope + h->rope_dim : h->head_dim);
+    case D_KV_ROW:
+        return h->latent + h->rope_dim;
+    case D_LATENT:
+        return h->latent;
+    case D_NOPE:
+        return h->nope;
+    case D_V:
+        return h->v_dim;
+    case D_HEADS:
+        return h->n_heads;
+    case D_KV_B_ROWS:
+        return (int64_t)h->n_heads * (h->nope + h->v_dim);
+    case D_OUT_IN:
+        return (int64_t)h->n_heads * h->v_dim;
+    case D_KV_HEADS_K:
+        return (int64_t)h->n_kv_heads * h->head_dim;
+    case D_KV_HEADS_V:
+        return (int64_t)h->n_kv_heads * h->v_dim;
+    case D_HEAD:
+        return h->head_dim;
+    case D_INDEX_Q:
+        return (int64_t)h->index_heads * h->index_width;
+    case D_INDEX:
+        return h->index_width;
+    case D_INDEX_HEADS:
+        return h->index_heads;
+    case D_EXPERTS:
+        return h->n_experts;
+    case D_EXPERT_FF:
+        return h->expert_ff;
+    case D_EXPERT_FF2:
+        return 2 * h->expert_ff;
+    case D_SHARED_FF:
+        return h->shared_ff;
+    case D_ROPE_HALF:
+        return h->rope_width / 2;
     }
     return 0;
 }
 
 enum need { NEED_NO, NEED_OPTIONAL, NEED_YES };
 
-static bool is_mla(const struct lp_hparams *h) { return h->arch->attention == LP_ATTENTION_MLA; }
-static bool is_moe(const struct lp_hparams *h, int32_t b) { return h->n_experts > 0 && b >= h->n_dense; }
+static bool is_mla(const struct lp_hparams *h) {
+    return h->arch->attention == LP_ATTENTION_MLA;
+}
+static bool is_moe(const struct lp_hparams *h, int32_t b) {
+    return h->n_experts > 0 && b >= h->n_dense;
+}
 
-static enum need always(const struct lp_hparams *h, int32_t b) { (void)h, (void)b; return NEED_YES; }
-static enum need optional(const struct lp_hparams *h, int32_t b) { (void)h, (void)b; return NEED_OPTIONAL; }
-static enum need gqa(const struct lp_hparams *h, int32_t b) { (void)b; return is_mla(h) ? NEED_NO : NEED_YES; }
+static enum need always(const struct lp_hparams *h, int32_t b) {
+    (void)h, (void)b;
+    return NEED_YES;
+}
+static enum need optional(const struct lp_hparams *h, int32_t b) {
+    (void)h, (void)b;
+    return NEED_OPTIONAL;
+}
+static enum need gqa(const struct lp_hparams *h, int32_t b) {
+    (void)b;
+    return is_mla(h) ? NEED_NO : NEED_YES;
+}
 static enum need plain_q(const struct lp_hparams *h, int32_t b) {
     (void)b;
     return is_mla(h) && h->q_rank ? NEED_NO : NEED_YES;
@@ -64,19 +122,31 @@ static enum need qk_norm(const struct lp_hparams *h, int32_t b) {
     (void)b;
     return h->arch->qk_norm ? NEED_YES : h->arch->optional_qk_norm ? NEED_OPTIONAL : NEED_NO;
 }
-static enum need mla(const struct lp_hparams *h, int32_t b) { (void)b; return is_mla(h) ? NEED_YES : NEED_NO; }
+static enum need mla(const struct lp_hparams *h, int32_t b) {
+    (void)b;
+    return is_mla(h) ? NEED_YES : NEED_NO;
+}
 static enum need q_rank(const struct lp_hparams *h, int32_t b) {
     (void)b;
     return is_mla(h) && h->q_rank ? NEED_YES : NEED_NO;
 }
 // k_b and v_b, or the fused kv_b: which of the two is checked after the table.
-static enum need up(const struct lp_hparams *h, int32_t b) { (void)b; return is_mla(h) ? NEED_OPTIONAL : NEED_NO; }
+static enum need up(const struct lp_hparams *h, int32_t b) {
+    (void)b;
+    return is_mla(h) ? NEED_OPTIONAL : NEED_NO;
+}
 static enum need indexer(const struct lp_hparams *h, int32_t b) {
     return h->index_role[b] == LP_INDEXER_FULL ? NEED_YES : NEED_NO;
 }
-static enum need dense(const struct lp_hparams *h, int32_t b) { return is_moe(h, b) ? NEED_NO : NEED_YES; }
-static enum need moe(const struct lp_hparams *h, int32_t b) { return is_moe(h, b) ? NEED_YES : NEED_NO; }
-static enum need moe_optional(const struct lp_hparams *h, int32_t b) { return is_moe(h, b) ? NEED_OPTIONAL : NEED_NO; }
+static enum need dense(const struct lp_hparams *h, int32_t b) {
+    return is_moe(h, b) ? NEED_NO : NEED_YES;
+}
+static enum need moe(const struct lp_hparams *h, int32_t b) {
+    return is_moe(h, b) ? NEED_YES : NEED_NO;
+}
+static enum need moe_optional(const struct lp_hparams *h, int32_t b) {
+    return is_moe(h, b) ? NEED_OPTIONAL : NEED_NO;
+}
 static enum need shared(const struct lp_hparams *h, int32_t b) {
     return is_moe(h, b) && h->n_shared ? NEED_YES : NEED_NO;
 }
@@ -132,10 +202,34 @@ static const struct row table[] = {
     {LP_SLOT_FFN_DOWN, "ffn_down", "weight", true, {D_FF, D_EMBD}, false, dense},
     {LP_SLOT_ROUTER, "ffn_gate_inp", "weight", true, {D_EMBD, D_EXPERTS}, false, moe},
     {LP_SLOT_ROUTER_BIAS, "exp_probs_b", "bias", true, {D_EXPERTS}, true, moe_optional},
-    {LP_SLOT_GATE_EXPS, "ffn_gate_exps", "weight", true, {D_EMBD, D_EXPERT_FF, D_EXPERTS}, false, moe_optional},
-    {LP_SLOT_UP_EXPS, "ffn_up_exps", "weight", true, {D_EMBD, D_EXPERT_FF, D_EXPERTS}, false, moe_optional},
-    {LP_SLOT_GATE_UP_EXPS, "ffn_gate_up_exps", "weight", true, {D_EMBD, D_EXPERT_FF2, D_EXPERTS}, false, moe_optional},
-    {LP_SLOT_DOWN_EXPS, "ffn_down_exps", "weight", true, {D_EXPERT_FF, D_EMBD, D_EXPERTS}, false, moe},
+    {LP_SLOT_GATE_EXPS,
+     "ffn_gate_exps",
+     "weight",
+     true,
+     {D_EMBD, D_EXPERT_FF, D_EXPERTS},
+     false,
+     moe_optional},
+    {LP_SLOT_UP_EXPS,
+     "ffn_up_exps",
+     "weight",
+     true,
+     {D_EMBD, D_EXPERT_FF, D_EXPERTS},
+     false,
+     moe_optional},
+    {LP_SLOT_GATE_UP_EXPS,
+     "ffn_gate_up_exps",
+     "weight",
+     true,
+     {D_EMBD, D_EXPERT_FF2, D_EXPERTS},
+     false,
+     moe_optional},
+    {LP_SLOT_DOWN_EXPS,
+     "ffn_down_exps",
+     "weight",
+     true,
+     {D_EXPERT_FF, D_EMBD, D_EXPERTS},
+     false,
+     moe},
     {LP_SLOT_GATE_SHEXP, "ffn_gate_shexp", "weight", true, {D_EMBD, D_SHARED_FF}, false, shared},
     {LP_SLOT_UP_SHEXP, "ffn_up_shexp", "weight", true, {D_EMBD, D_SHARED_FF}, false, shared},
     {LP_SLOT_DOWN_SHEXP, "ffn_down_shexp", "weight", true, {D_SHARED_FF, D_EMBD}, false, shared},
@@ -149,14 +243,17 @@ const char *lp_slot_name(enum lp_slot slot) {
 }
 
 static void full_name(char *out, size_t bytes, const struct row *row, int32_t block) {
-    if (row->block) snprintf(out, bytes, "blk.%d.%s.%s", block, row->name, row->suffix);
-    else snprintf(out, bytes, "%s.%s", row->name, row->suffix);
+    if (row->block)
+        snprintf(out, bytes, "blk.%d.%s.%s", block, row->name, row->suffix);
+    else
+        snprintf(out, bytes, "%s.%s", row->name, row->suffix);
 }
 
 static void shape_text(char *out, size_t bytes, const int64_t *ne, int n) {
     size_t used = 0;
     for (int i = 0; i < n && used < bytes; i++)
-        used += (size_t)snprintf(out + used, bytes - used, i ? ", %lld" : "[%lld", (long long)ne[i]);
+        used +=
+            (size_t)snprintf(out + used, bytes - used, i ? ", %lld" : "[%lld", (long long)ne[i]);
     if (used < bytes) snprintf(out + used, bytes - used, "]");
 }
 
@@ -174,8 +271,8 @@ static uint64_t tensor_index(const struct maker *m, const struct lp_gguf_tensor 
     return (uint64_t)(tensor - lp_gguf_tensor_at(m->gguf, 0));
 }
 
-static lp_status check_shape(const struct maker *m, const struct row *row, int32_t block, const char *name,
-                             const struct lp_gguf_tensor *t) {
+static lp_status check_shape(const struct maker *m, const struct row *row, int32_t block,
+                             const char *name, const struct lp_gguf_tensor *t) {
     int64_t expected[4] = {1, 1, 1, 1}, got[4];
     int n = 0, n_got = (int)t->n_dims;
     bool same = true;
@@ -191,20 +288,25 @@ static lp_status check_shape(const struct maker *m, const struct row *row, int32
     char a[96], b[96];
     shape_text(a, sizeof a, got, n_got);
     shape_text(b, sizeof b, expected, n);
-    return lp_err_set(m->err, LP_STATUS_FORMAT, "tensor %s has shape %s, expected %s from the metadata; the file may be "
-                      "damaged or converted for another variant", name, a, b);
+    return lp_err_set(m->err, LP_STATUS_FORMAT,
+                      "tensor %s has shape %s, expected %s from the metadata; the file may be "
+                      "damaged or converted for another variant",
+                      name, a, b);
 }
 
 static lp_status check_type(const struct maker *m, const struct row *row, const char *name,
                             const struct lp_gguf_tensor *t) {
     const char *type = lp_type_info(t->type)->name;
     if (row->vector) {
-        if (t->type == LP_TYPE_F32 || t->type == LP_TYPE_F16 || t->type == LP_TYPE_BF16) return LP_OK;
-        return lp_err_set(m->err, LP_STATUS_FORMAT, "tensor %s is of type %s, expected F32 (or F16, BF16)", name, type);
+        if (t->type == LP_TYPE_F32 || t->type == LP_TYPE_F16 || t->type == LP_TYPE_BF16)
+            return LP_OK;
+        return lp_err_set(m->err, LP_STATUS_FORMAT,
+                          "tensor %s is of type %s, expected F32 (or F16, BF16)", name, type);
     }
     if (m->supports(m->device, t->type)) return LP_OK;
-    return lp_err_set(m->err, LP_STATUS_UNSUPPORTED, "tensor %s is of type %s, which has no matrix kernel in this backend",
-                      name, type);
+    return lp_err_set(m->err, LP_STATUS_UNSUPPORTED,
+                      "tensor %s is of type %s, which has no matrix kernel in this backend", name,
+                      type);
 }
 
 static lp_status bind_row(struct maker *m, const struct row *row, int32_t block) {
@@ -219,7 +321,8 @@ static lp_status bind_row(struct maker *m, const struct row *row, int32_t block)
     }
     if (!t) {
         if (need == NEED_OPTIONAL) return LP_OK;
-        return lp_err_set(m->err, LP_STATUS_FORMAT, "tensor %s is missing; the %s architecture needs it", name,
+        return lp_err_set(m->err, LP_STATUS_FORMAT,
+                          "tensor %s is missing; the %s architecture needs it", name,
                           m->h->arch->name);
     }
     lp_status status = check_shape(m, row, block, name, t);
@@ -232,11 +335,13 @@ static lp_status bind_row(struct maker *m, const struct row *row, int32_t block)
 }
 
 static lp_status missing(struct maker *m, int32_t block, const char *name) {
-    return lp_err_set(m->err, LP_STATUS_FORMAT, "tensor blk.%d.%s.weight is missing; the %s architecture needs it", block,
+    return lp_err_set(m->err, LP_STATUS_FORMAT,
+                      "tensor blk.%d.%s.weight is missing; the %s architecture needs it", block,
                       name, m->h->arch->name);
 }
 
-// Alternatives that the table cannot say: k_b and v_b or kv_b; gate and up or gate_up; routing biases.
+// Alternatives that the table cannot say: k_b and v_b or kv_b; gate and up or gate_up; routing
+// biases.
 static lp_status check_alternatives(struct maker *m, int32_t b) {
     struct lp_bound *bound = &m->out->blocks[b];
     const struct lp_gguf_tensor **t = bound->tensor;
@@ -244,24 +349,29 @@ static lp_status check_alternatives(struct maker *m, int32_t b) {
         bool split = t[LP_SLOT_K_B] || t[LP_SLOT_V_B];
         if (split && !t[LP_SLOT_K_B] && !t[LP_SLOT_KV_B]) return missing(m, b, "attn_k_b");
         if (split && !t[LP_SLOT_V_B] && !t[LP_SLOT_KV_B]) return missing(m, b, "attn_v_b");
-        if (!split && !t[LP_SLOT_KV_B]) return missing(m, b, m->h->legacy_kv_b ? "attn_kv_b" : "attn_k_b");
+        if (!split && !t[LP_SLOT_KV_B])
+            return missing(m, b, m->h->legacy_kv_b ? "attn_kv_b" : "attn_k_b");
     }
     if (!is_moe(m->h, b)) return LP_OK;
     if (!t[LP_SLOT_GATE_UP_EXPS]) {
         if (!t[LP_SLOT_GATE_EXPS]) return missing(m, b, "ffn_gate_exps");
         if (!t[LP_SLOT_UP_EXPS]) return missing(m, b, "ffn_up_exps");
     }
-    // Sigmoid routers of the MLA families and of glm4moe choose with a bias; without it they choose wrongly.
+    // Sigmoid routers of the MLA families and of glm4moe choose with a bias; without it they choose
+    // wrongly.
     if (m->h->gating == LP_GATING_SIGMOID && !t[LP_SLOT_ROUTER_BIAS])
-        return lp_err_set(m->err, LP_STATUS_FORMAT, "tensor blk.%d.exp_probs_b.bias is missing; a sigmoid router needs it",
+        return lp_err_set(m->err, LP_STATUS_FORMAT,
+                          "tensor blk.%d.exp_probs_b.bias is missing; a sigmoid router needs it",
                           b);
     return LP_OK;
 }
 
 static const char *bound_but_unused(struct maker *m, int32_t b, enum lp_slot slot) {
     const struct lp_gguf_tensor **t = m->out->blocks[b].tensor;
-    if (slot == LP_SLOT_KV_B && t[LP_SLOT_K_B] && t[LP_SLOT_V_B]) return "attn_k_b and attn_v_b hold the same weights";
-    if ((slot == LP_SLOT_K_B || slot == LP_SLOT_V_B) && t[LP_SLOT_KV_B] && !(t[LP_SLOT_K_B] && t[LP_SLOT_V_B]))
+    if (slot == LP_SLOT_KV_B && t[LP_SLOT_K_B] && t[LP_SLOT_V_B])
+        return "attn_k_b and attn_v_b hold the same weights";
+    if ((slot == LP_SLOT_K_B || slot == LP_SLOT_V_B) && t[LP_SLOT_KV_B] &&
+        !(t[LP_SLOT_K_B] && t[LP_SLOT_V_B]))
         return "attn_kv_b holds both halves; its partner is missing";
     if ((slot == LP_SLOT_GATE_EXPS || slot == LP_SLOT_UP_EXPS) && t[LP_SLOT_GATE_UP_EXPS])
         return "ffn_gate_up_exps holds the same weights";
@@ -269,7 +379,8 @@ static const char *bound_but_unused(struct maker *m, int32_t b, enum lp_slot slo
 }
 
 static void drop_duplicates(struct maker *m, int32_t b) {
-    static const enum lp_slot slots[] = {LP_SLOT_K_B, LP_SLOT_V_B, LP_SLOT_KV_B, LP_SLOT_GATE_EXPS, LP_SLOT_UP_EXPS};
+    static const enum lp_slot slots[] = {LP_SLOT_K_B, LP_SLOT_V_B, LP_SLOT_KV_B, LP_SLOT_GATE_EXPS,
+                                         LP_SLOT_UP_EXPS};
     for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) {
         const struct lp_gguf_tensor *t = m->out->blocks[b].tensor[slots[i]];
         const char *reason = t ? bound_but_unused(m, b, slots[i]) : NULL;
@@ -277,9 +388,11 @@ static void drop_duplicates(struct maker *m, int32_t b) {
         m->out->ignored[m->out->n_ignored++] = (struct lp_ignored){t, reason};
         m->out->n_bound--;
     }
-    for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) // second pass: reasons look at the partners
+    for (size_t i = 0; i < sizeof slots / sizeof slots[0];
+         i++) // second pass: reasons look at the partners
         for (uint64_t k = 0; k < m->out->n_ignored; k++)
-            if (m->out->ignored[k].tensor == m->out->blocks[b].tensor[slots[i]]) m->out->blocks[b].tensor[slots[i]] = NULL;
+            if (m->out->ignored[k].tensor == m->out->blocks[b].tensor[slots[i]])
+                m->out->blocks[b].tensor[slots[i]] = NULL;
 }
 
 // Why a tensor that nothing bound may stay unbound, or NULL.
@@ -292,10 +405,11 @@ static const char *reason_to_ignore(const struct maker *m, struct lp_str name) {
     if (sscanf(text, "blk.%d.%n", &block, &consumed) == 1 && consumed > 0 && block >= 0) {
         if (block >= m->h->n_layers && block < m->h->n_blocks)
             return "next-token-prediction (MTP) layer: not used by this version";
-        if (block < m->h->n_layers && strncmp(text + consumed, "indexer.", 8) == 0 && m->h->top_k > 0 &&
-            m->h->index_role[block] == LP_INDEXER_SHARED)
+        if (block < m->h->n_layers && strncmp(text + consumed, "indexer.", 8) == 0 &&
+            m->h->top_k > 0 && m->h->index_role[block] == LP_INDEXER_SHARED)
             return "this layer shares the selection of an earlier one";
-        if (strcmp(text + consumed, "attn_rot_embd.weight") == 0 || strcmp(text + consumed, "attn_rot_embd") == 0)
+        if (strcmp(text + consumed, "attn_rot_embd.weight") == 0 ||
+            strcmp(text + consumed, "attn_rot_embd") == 0)
             return "rotary frequencies are computed";
     }
     return NULL;
@@ -307,9 +421,10 @@ static lp_status account_for_rest(struct maker *m) {
         if (m->used[i]) continue;
         const char *reason = reason_to_ignore(m, t->name);
         if (!reason)
-            return lp_err_set(m->err, LP_STATUS_FORMAT, "tensor %.*s is not part of the %s architecture as limpid knows it; "
-                              "the file may be of a variant that is not supported", LP_STR_ARGS(t->name),
-                              m->h->arch->name);
+            return lp_err_set(m->err, LP_STATUS_FORMAT,
+                              "tensor %.*s is not part of the %s architecture as limpid knows it; "
+                              "the file may be of a variant that is not supported",
+                              LP_STR_ARGS(t->name), m->h->arch->name);
         m->out->ignored[m->out->n_ignored++] = (struct lp_ignored){t, reason};
     }
     return LP_OK;
@@ -328,17 +443,21 @@ static lp_status bind_all(struct maker *m) {
     return status ? status : account_for_rest(m);
 }
 
-lp_status lp_binding_make(struct lp_binding *out, const struct lp_hparams *h, const struct lp_gguf *gguf,
-                          bool (*supports)(const struct lp_device *, lp_type), const struct lp_device *device,
-                          struct lp_err *err) {
+lp_status lp_binding_make(struct lp_binding *out, const struct lp_hparams *h,
+                          const struct lp_gguf *gguf,
+                          bool (*supports)(const struct lp_device *, lp_type),
+                          const struct lp_device *device, struct lp_err *err) {
     uint64_t n = lp_gguf_n_tensors(gguf);
     *out = (struct lp_binding){.n_tensors = n};
-    if (n == 0) return lp_err_set(err, LP_STATUS_FORMAT, "the file holds no tensors; it is not a whole model");
+    if (n == 0)
+        return lp_err_set(err, LP_STATUS_FORMAT,
+                          "the file holds no tensors; it is not a whole model");
     out->blocks = lp_alloc((size_t)h->n_layers, sizeof *out->blocks);
     out->ignored = lp_alloc((size_t)n, sizeof *out->ignored);
     bool *used = lp_alloc((size_t)n, sizeof *used);
     lp_status status;
-    if (!out->blocks || !out->ignored || !used) status = lp_err_memory(err, (size_t)n * sizeof *out->ignored, "binding");
+    if (!out->blocks || !out->ignored || !used)
+        status = lp_err_memory(err, (size_t)n * sizeof *out->ignored, "binding");
     else {
         struct maker m = {h, gguf, supports, device, out, used, err};
         status = bind_all(&m);

@@ -7,19 +7,46 @@
 
 // Slots of a block and of the model. One table (binding.c) says for each: name, shape, when needed.
 enum lp_slot {
-    LP_SLOT_TOKEN_EMBD, LP_SLOT_OUTPUT_NORM, LP_SLOT_OUTPUT, LP_SLOT_ROPE_FREQS,
+    LP_SLOT_TOKEN_EMBD,
+    LP_SLOT_OUTPUT_NORM,
+    LP_SLOT_OUTPUT,
+    LP_SLOT_ROPE_FREQS,
     LP_SLOT_ATTN_NORM,
-    LP_SLOT_Q, LP_SLOT_K, LP_SLOT_V, LP_SLOT_Q_BIAS, LP_SLOT_K_BIAS, LP_SLOT_V_BIAS,
-    LP_SLOT_Q_NORM, LP_SLOT_K_NORM,
-    LP_SLOT_Q_A, LP_SLOT_Q_A_NORM, LP_SLOT_Q_B, LP_SLOT_KV_A, LP_SLOT_KV_A_NORM,
-    LP_SLOT_K_B, LP_SLOT_V_B, LP_SLOT_KV_B,
-    LP_SLOT_INDEX_Q, LP_SLOT_INDEX_K, LP_SLOT_INDEX_NORM_W, LP_SLOT_INDEX_NORM_B, LP_SLOT_INDEX_PROJ,
+    LP_SLOT_Q,
+    LP_SLOT_K,
+    LP_SLOT_V,
+    LP_SLOT_Q_BIAS,
+    LP_SLOT_K_BIAS,
+    LP_SLOT_V_BIAS,
+    LP_SLOT_Q_NORM,
+    LP_SLOT_K_NORM,
+    LP_SLOT_Q_A,
+    LP_SLOT_Q_A_NORM,
+    LP_SLOT_Q_B,
+    LP_SLOT_KV_A,
+    LP_SLOT_KV_A_NORM,
+    LP_SLOT_K_B,
+    LP_SLOT_V_B,
+    LP_SLOT_KV_B,
+    LP_SLOT_INDEX_Q,
+    LP_SLOT_INDEX_K,
+    LP_SLOT_INDEX_NORM_W,
+    LP_SLOT_INDEX_NORM_B,
+    LP_SLOT_INDEX_PROJ,
     LP_SLOT_ATTN_OUTPUT,
     LP_SLOT_FFN_NORM,
-    LP_SLOT_FFN_GATE, LP_SLOT_FFN_UP, LP_SLOT_FFN_DOWN,
-    LP_SLOT_ROUTER, LP_SLOT_ROUTER_BIAS,
-    LP_SLOT_GATE_EXPS, LP_SLOT_UP_EXPS, LP_SLOT_DOWN_EXPS, LP_SLOT_GATE_UP_EXPS,
-    LP_SLOT_GATE_SHEXP, LP_SLOT_UP_SHEXP, LP_SLOT_DOWN_SHEXP,
+    LP_SLOT_FFN_GATE,
+    LP_SLOT_FFN_UP,
+    LP_SLOT_FFN_DOWN,
+    LP_SLOT_ROUTER,
+    LP_SLOT_ROUTER_BIAS,
+    LP_SLOT_GATE_EXPS,
+    LP_SLOT_UP_EXPS,
+    LP_SLOT_DOWN_EXPS,
+    LP_SLOT_GATE_UP_EXPS,
+    LP_SLOT_GATE_SHEXP,
+    LP_SLOT_UP_SHEXP,
+    LP_SLOT_DOWN_SHEXP,
     LP_N_SLOTS,
 };
 
@@ -39,11 +66,12 @@ struct lp_binding {
     uint64_t n_bound, n_ignored, n_tensors;
 };
 
-// supports(device, type): whether a matrix of this type can be used. Errors: FORMAT naming the tensor
-// that is missing, misshapen, unknown or of a type that does not serve.
-lp_status lp_binding_make(struct lp_binding *out, const struct lp_hparams *h, const struct lp_gguf *gguf,
-                          bool (*supports)(const struct lp_device *, lp_type), const struct lp_device *device,
-                          struct lp_err *err);
+// supports(device, type): whether a matrix of this type can be used. Errors: FORMAT naming the
+// tensor that is missing, misshapen, unknown or of a type that does not serve.
+lp_status lp_binding_make(struct lp_binding *out, const struct lp_hparams *h,
+                          const struct lp_gguf *gguf,
+                          bool (*supports)(const struct lp_device *, lp_type),
+                          const struct lp_device *device, struct lp_err *err);
 void lp_binding_release(struct lp_binding *binding);
 
 // "attn_q_a" (without block and suffix), for reports.

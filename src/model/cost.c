@@ -13,25 +13,51 @@ enum use {
     USE_INDEX_KEY,  // every step of a full layer
     USE_INDEX,      // only in steps that select keys
     USE_INDEX_F32,
-    USE_UP,         // the key and value up-projections: how often depends on the route
-    USE_FREQS,      // read at load only
+    USE_UP,    // the key and value up-projections: how often depends on the route
+    USE_FREQS, // read at load only
 };
 
 static enum use use_of(enum lp_slot slot) {
     switch (slot) {
-    case LP_SLOT_TOKEN_EMBD: return USE_TABLE;
-    case LP_SLOT_OUTPUT: return USE_HEAD;
-    case LP_SLOT_ROPE_FREQS: return USE_FREQS;
-    case LP_SLOT_OUTPUT_NORM: case LP_SLOT_ATTN_NORM: case LP_SLOT_FFN_NORM: case LP_SLOT_Q_BIAS: case LP_SLOT_K_BIAS:
-    case LP_SLOT_V_BIAS: case LP_SLOT_Q_NORM: case LP_SLOT_K_NORM: case LP_SLOT_Q_A_NORM: case LP_SLOT_KV_A_NORM:
-    case LP_SLOT_INDEX_NORM_W: case LP_SLOT_INDEX_NORM_B: case LP_SLOT_ROUTER_BIAS: return USE_VECTOR;
-    case LP_SLOT_ROUTER: return USE_MATRIX_F32;
-    case LP_SLOT_INDEX_K: return USE_INDEX_KEY;
-    case LP_SLOT_INDEX_Q: return USE_INDEX;
-    case LP_SLOT_INDEX_PROJ: return USE_INDEX_F32;
-    case LP_SLOT_K_B: case LP_SLOT_V_B: case LP_SLOT_KV_B: return USE_UP;
-    case LP_SLOT_GATE_EXPS: case LP_SLOT_UP_EXPS: case LP_SLOT_DOWN_EXPS: case LP_SLOT_GATE_UP_EXPS: return USE_EXPERTS;
-    default: return USE_MATRIX;
+    case LP_SLOT_TOKEN_EMBD:
+        return USE_TABLE;
+    case LP_SLOT_OUTPUT:
+        return USE_HEAD;
+    case LP_SLOT_ROPE_FREQS:
+        return USE_FREQS;
+    case LP_SLOT_OUTPUT_NORM:
+    case LP_SLOT_ATTN_NORM:
+    case LP_SLOT_FFN_NORM:
+    case LP_SLOT_Q_BIAS:
+    case LP_SLOT_K_BIAS:
+    case LP_SLOT_V_BIAS:
+    case LP_SLOT_Q_NORM:
+    case LP_SLOT_K_NORM:
+    case LP_SLOT_Q_A_NORM:
+    case LP_SLOT_KV_A_NORM:
+    case LP_SLOT_INDEX_NORM_W:
+    case LP_SLOT_INDEX_NORM_B:
+    case LP_SLOT_ROUTER_BIAS:
+        return USE_VECTOR;
+    case LP_SLOT_ROUTER:
+        return USE_MATRIX_F32;
+    case LP_SLOT_INDEX_K:
+        return USE_INDEX_KEY;
+    case LP_SLOT_INDEX_Q:
+        return USE_INDEX;
+    case LP_SLOT_INDEX_PROJ:
+        return USE_INDEX_F32;
+    case LP_SLOT_K_B:
+    case LP_SLOT_V_B:
+    case LP_SLOT_KV_B:
+        return USE_UP;
+    case LP_SLOT_GATE_EXPS:
+    case LP_SLOT_UP_EXPS:
+    case LP_SLOT_DOWN_EXPS:
+    case LP_SLOT_GATE_UP_EXPS:
+        return USE_EXPERTS;
+    default:
+        return USE_MATRIX;
     }
 }
 
@@ -50,20 +76,27 @@ static double placed_bytes(const struct lp_gguf_tensor *t, enum use use) {
 // What the step's attention does, the same for every layer but for the role of the indexer.
 struct attention {
     const struct lp_cost_work *work;
-    double n, n_kv;     // rows; keys after the step
-    double seen;        // sum over the rows of the keys each may see
-    double chosen;      // the same after selection
+    double n, n_kv; // rows; keys after the step
+    double seen;    // sum over the rows of the keys each may see
+    double chosen;  // the same after selection
     bool expanded, select;
 };
 
 static struct attention attention_of(const struct lp_hparams *h, const struct lp_cost_work *w) {
-    struct attention a = {.work = w, .n = (double)w->n_rows, .n_kv = (double)(w->n_past + w->n_rows)};
+    struct attention a = {
+        .work = w, .n = (double)w->n_rows, .n_kv = (double)(w->n_past + w->n_rows)};
     a.seen = a.n * (double)w->n_past + a.n * (a.n + 1) / 2;
     a.chosen = a.seen;
     if (h->arch->attention != LP_ATTENTION_MLA) return a;
-    struct lp_route_work work = {.n_query = w->n_rows, .n_kv = w->n_past + w->n_rows, .top_k = h->top_k, .nope = h->nope,
-                                 .rope = h->rope_dim, .latent = h->latent, .v_dim = h->v_dim,
-                                 .deterministic = w->deterministic, .force = w->force};
+    struct lp_route_work work = {.n_query = w->n_rows,
+                                 .n_kv = w->n_past + w->n_rows,
+                                 .top_k = h->top_k,
+                                 .nope = h->nope,
+                                 .rope = h->rope_dim,
+                                 .latent = h->latent,
+                                 .v_dim = h->v_dim,
+                                 .deterministic = w->deterministic,
+                                 .force = w->force};
     struct lp_route route = lp_route_choose(&work);
     a.expanded = route.expanded;
     a.select = route.select;
@@ -71,17 +104,21 @@ static struct attention attention_of(const struct lp_hparams *h, const struct lp
     // Row i sees n_past + i + 1 keys and keeps at most top_k: the first `below` rows keep them all.
     double below = (double)h->top_k - (double)w->n_past;
     below = below < 0 ? 0 : below > a.n ? a.n : below;
-    a.chosen = below * (double)w->n_past + below * (below + 1) / 2 + (a.n - below) * (double)h->top_k;
+    a.chosen =
+        below * (double)w->n_past + below * (below + 1) / 2 + (a.n - below) * (double)h->top_k;
     return a;
 }
 
-static void add_madds(struct lp_cost *out, const struct lp_gguf_tensor *t, enum use use, double madds) {
+static void add_madds(struct lp_cost *out, const struct lp_gguf_tensor *t, enum use use,
+                      double madds) {
     bool floats = becomes_f32(use) || lp_type_info(t->type)->block_values == 1;
     *(floats ? &out->float_madds : &out->int_madds) += madds;
 }
 
-static void add_experts(const struct lp_hparams *h, const struct lp_gguf_tensor *t, double n, struct lp_cost *out) {
-    double touched = n == 1 ? h->n_used : h->n_experts * (1 - pow(1 - (double)h->n_used / h->n_experts, n));
+static void add_experts(const struct lp_hparams *h, const struct lp_gguf_tensor *t, double n,
+                        struct lp_cost *out) {
+    double touched =
+        n == 1 ? h->n_used : h->n_experts * (1 - pow(1 - (double)h->n_used / h->n_experts, n));
     out->weight_bytes += (double)t->n_bytes / h->n_experts * touched;
     add_madds(out, t, USE_EXPERTS, n_values(t) / h->n_experts * h->n_used * n);
 }
@@ -91,39 +128,57 @@ static void add_tensor(const struct lp_hparams *h, const struct attention *a, en
     enum use use = use_of(slot);
     double times = a->n;
     switch (use) {
-    case USE_FREQS: return;
-    case USE_TABLE: out->weight_bytes += (double)t->n_bytes / (double)t->ne[1] * a->n; return;
-    case USE_EXPERTS: add_experts(h, t, a->n, out); return;
-    case USE_HEAD: times = (double)a->work->n_logit_rows; break;
-    case USE_INDEX: case USE_INDEX_F32: if (!a->select) return; break;
-    case USE_UP: times = a->expanded ? a->n_kv : a->n; break; // all keys are expanded, or the queries absorbed
-    case USE_VECTOR: times = 0; break;
-    default: break;
+    case USE_FREQS:
+        return;
+    case USE_TABLE:
+        out->weight_bytes += (double)t->n_bytes / (double)t->ne[1] * a->n;
+        return;
+    case USE_EXPERTS:
+        add_experts(h, t, a->n, out);
+        return;
+    case USE_HEAD:
+        times = (double)a->work->n_logit_rows;
+        break;
+    case USE_INDEX:
+    case USE_INDEX_F32:
+        if (!a->select) return;
+        break;
+    case USE_UP:
+        times = a->expanded ? a->n_kv : a->n;
+        break; // all keys are expanded, or the queries absorbed
+    case USE_VECTOR:
+        times = 0;
+        break;
+    default:
+        break;
     }
     if (times == 0 && use != USE_VECTOR) return;
     out->weight_bytes += placed_bytes(t, use);
     add_madds(out, t, use, times * n_values(t));
 }
 
-static void add_attention(const struct lp_hparams *h, const struct attention *a, int32_t layer, size_t value_bytes,
-                          struct lp_cost *out) {
+static void add_attention(const struct lp_hparams *h, const struct attention *a, int32_t layer,
+                          size_t value_bytes, struct lp_cost *out) {
     double bytes = (double)value_bytes, heads = h->n_heads;
     if (h->arch->attention != LP_ATTENTION_MLA) {
         out->cache_bytes += a->n_kv * h->n_kv_heads * (h->head_dim + h->v_dim) * bytes;
         out->float_madds += a->seen * heads * (h->head_dim + h->v_dim);
         return;
     }
-    double rows = a->n_kv < a->chosen ? a->n_kv : a->chosen; // several queries may choose the same row
+    double rows =
+        a->n_kv < a->chosen ? a->n_kv : a->chosen; // several queries may choose the same row
     if (a->expanded) rows = a->n_kv;
     out->cache_bytes += rows * (h->latent + h->rope_dim) * bytes;
-    out->float_madds += a->chosen * heads * (a->expanded ? h->nope + h->rope_dim + h->v_dim : 2 * h->latent + h->rope_dim);
+    out->float_madds +=
+        a->chosen * heads *
+        (a->expanded ? h->nope + h->rope_dim + h->v_dim : 2 * h->latent + h->rope_dim);
     if (!a->select || h->index_role[layer] != LP_INDEXER_FULL) return;
     out->cache_bytes += a->n_kv * h->index_width * bytes;
     out->float_madds += a->seen * h->index_heads * h->index_width;
 }
 
-void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding, const struct lp_cost_work *work,
-                  size_t kv_value_bytes, struct lp_cost *out) {
+void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
+                  const struct lp_cost_work *work, size_t kv_value_bytes, struct lp_cost *out) {
     struct attention a = attention_of(h, work);
     const struct lp_gguf_tensor *const *model = binding->model.tensor;
     for (int s = 0; s < LP_N_SLOTS; s++)
@@ -132,7 +187,8 @@ void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding, 
         add_tensor(h, &a, LP_SLOT_OUTPUT, model[LP_SLOT_TOKEN_EMBD], out);
     for (int32_t l = 0; l < h->n_layers; l++) {
         for (int s = 0; s < LP_N_SLOTS; s++)
-            if (binding->blocks[l].tensor[s]) add_tensor(h, &a, (enum lp_slot)s, binding->blocks[l].tensor[s], out);
+            if (binding->blocks[l].tensor[s])
+                add_tensor(h, &a, (enum lp_slot)s, binding->blocks[l].tensor[s], out);
         add_attention(h, &a, l, kv_value_bytes, out);
     }
 }
@@ -140,10 +196,12 @@ void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding, 
 static double sum_bytes(const struct lp_hparams *h, const struct lp_binding *binding, bool copies) {
     double sum = 0;
     for (int32_t l = -1; l < h->n_layers; l++) {
-        const struct lp_gguf_tensor *const *t = l < 0 ? binding->model.tensor : binding->blocks[l].tensor;
+        const struct lp_gguf_tensor *const *t =
+            l < 0 ? binding->model.tensor : binding->blocks[l].tensor;
         for (int s = 0; s < LP_N_SLOTS; s++) {
             enum use use = use_of((enum lp_slot)s);
-            if (t[s] && use != USE_FREQS && becomes_f32(use) == copies) sum += placed_bytes(t[s], use);
+            if (t[s] && use != USE_FREQS && becomes_f32(use) == copies)
+                sum += placed_bytes(t[s], use);
         }
     }
     return sum;

@@ -1,7 +1,8 @@
-// What a step costs: the bytes it must read from memory and the multiply-adds it must do, from shapes
-// alone. Benchmarks hold a measured rate against the machine's limit with it; nothing else depends on
-// it. It counts what the step needs, not what a kernel happens to do: each weight once per step however
-// many rows share it, each cache row that is seen once, activations not at all (they stay in caches).
+// What a step costs: the bytes it must read from memory and the multiply-adds it must do, from
+// shapes alone. Benchmarks hold a measured rate against the machine's limit with it; nothing else
+// depends on it. It counts what the step needs, not what a kernel happens to do: each weight once
+// per step however many rows share it, each cache row that is seen once, activations not at all
+// (they stay in caches).
 #ifndef LP_MODEL_COST_H
 #define LP_MODEL_COST_H
 
@@ -22,12 +23,14 @@ struct lp_cost {
     double float_madds;  // by float weights, and of the attention itself
 };
 
-// Adds the step's cost to *out. kv_value_bytes: of one cached value. The experts that several rows touch
-// are those expected of a router without preference: n_experts * (1 - (1 - n_used / n_experts)^n_rows).
-void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding, const struct lp_cost_work *work,
-                  size_t kv_value_bytes, struct lp_cost *out);
+// Adds the step's cost to *out. kv_value_bytes: of one cached value. The experts that several rows
+// touch are those expected of a router without preference: n_experts * (1 - (1 - n_used /
+// n_experts)^n_rows).
+void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
+                  const struct lp_cost_work *work, size_t kv_value_bytes, struct lp_cost *out);
 
-// Bytes of the tensors that are copied to float32 at load (placement.c), rotary frequencies included.
+// Bytes of the tensors that are copied to float32 at load (placement.c), rotary frequencies
+// included.
 uint64_t lp_cost_float32_bytes(const struct lp_hparams *h, const struct lp_binding *binding);
 
 // Bytes that stay where the file is mapped: every bound tensor without such a copy.

@@ -1,6 +1,6 @@
-// Hyperparameters: the numbers of a model's mathematics, from its GGUF metadata. Each one comes from
-// the file or from a documented per-architecture rule (docs/gguf.md), and the record says which; what
-// has no rule and is missing, contradictory or absurd refuses the file by name.
+// Hyperparameters: the numbers of a model's mathematics, from its GGUF metadata. Each one comes
+// from the file or from a documented per-architecture rule (docs/gguf.md), and the record says
+// which; what has no rule and is missing, contradictory or absurd refuses the file by name.
 #ifndef LP_MODEL_HPARAMS_H
 #define LP_MODEL_HPARAMS_H
 
@@ -19,12 +19,12 @@ struct lp_arch {
     enum lp_attention_kind attention;
     enum lp_indexer_kind indexer;
     enum lp_rope_pairing rope_pairing, index_rope_pairing;
-    bool needs_mla_keys;         // key_length_mla and value_length_mla must be there
+    bool needs_mla_keys; // key_length_mla and value_length_mla must be there
     bool qkv_bias, optional_qkv_bias;
     bool qk_norm, optional_qk_norm;
     bool may_have_nextn, may_have_experts;
-    bool normalise_by_default;   // expert_weights_norm when the key is missing
-    const char *ffn_norm_name;   // "ffn_norm" or "post_attention_norm"
+    bool normalise_by_default;     // expert_weights_norm when the key is missing
+    const char *ffn_norm_name;     // "ffn_norm" or "post_attention_norm"
     enum lp_gating default_gating; // 0: sigmoid if the file has routing biases, softmax if not
 };
 
@@ -39,26 +39,27 @@ struct lp_hparams {
     int32_t n_blocks, n_nextn, n_layers; // blocks = layers + nextn
     int64_t n_vocab, n_context, n_embd;
     int32_t n_heads, n_kv_heads;
-    int64_t n_ff[LP_MAX_LAYERS];         // dense FFN width of a block
+    int64_t n_ff[LP_MAX_LAYERS]; // dense FFN width of a block
     float eps;
 
-    int32_t head_dim, v_dim;             // GQA: per head; MLA: v_dim per head
+    int32_t head_dim, v_dim;                // GQA: per head; MLA: v_dim per head
     int32_t q_rank, latent, nope, rope_dim; // MLA; q_rank 0 = none
-    bool legacy_kv_b;                    // MLA: key_length_mla absent
+    bool legacy_kv_b;                       // MLA: key_length_mla absent
 
     int32_t index_heads, index_width, top_k; // 0 = no indexer
     float index_eps;
     enum lp_indexer_role index_role[LP_MAX_LAYERS];
 
     int32_t rope_width;
-    float rope_base, rope_scale;         // rope_scale: frequencies are divided by it (linear)
+    float rope_base, rope_scale; // rope_scale: frequencies are divided by it (linear)
     bool yarn;
     float yarn_factor, yarn_beta_fast, yarn_beta_slow;
     int64_t yarn_context;
-    float rope_magnitude;                // of cos and sin
-    float attn_scale;                    // softmax scale, with the yarn factor where there is one
+    float rope_magnitude; // of cos and sin
+    float attn_scale;     // softmax scale, with the yarn factor where there is one
 
-    int32_t n_experts, n_used, n_shared, n_groups, n_groups_used, n_dense; // n_dense: leading layers
+    int32_t n_experts, n_used, n_shared, n_groups, n_groups_used,
+        n_dense; // n_dense: leading layers
     int64_t expert_ff, shared_ff;
     enum lp_gating gating;
     enum lp_group_score group_score;
@@ -76,7 +77,7 @@ lp_status lp_hparams_read(struct lp_hparams *out, const struct lp_gguf *gguf, st
 bool lp_hparams_knows_key(const struct lp_arch *arch, struct lp_str key);
 
 const struct lp_arch *lp_arch_find(struct lp_str name); // or NULL
-const char *lp_arch_list(void);                          // "glm-dsa, deepseek2, ..."
+const char *lp_arch_list(void);                         // "glm-dsa, deepseek2, ..."
 
 // inv_freq[i], i < rope_width / 2: base^(-2i/width), mixed by YaRN or divided by the linear factor;
 // divisors (may be NULL) are those of rope_freqs.weight.

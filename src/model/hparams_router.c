@@ -29,8 +29,10 @@ static enum lp_gating read_gating(struct lp_hparams_reader *r) {
     }
     int64_t value = lp_hparams_int(r, "expert_gating_func", 1, 4, (int64_t)otherwise, rule);
     if (!r->status && value == 4)
-        lp_hparams_fail(r, LP_STATUS_UNSUPPORTED, "metadata key %s is 4 (sqrt-softplus), expected 1 (softmax), 2 (sigmoid) "
-                        "or 3 (softmax of the chosen)", lp_hparams_key(r, "expert_gating_func"));
+        lp_hparams_fail(r, LP_STATUS_UNSUPPORTED,
+                        "metadata key %s is 4 (sqrt-softplus), expected 1 (softmax), 2 (sigmoid) "
+                        "or 3 (softmax of the chosen)",
+                        lp_hparams_key(r, "expert_gating_func"));
     return (enum lp_gating)value;
 }
 
@@ -38,20 +40,26 @@ static void read_groups(struct lp_hparams_reader *r) {
     struct lp_hparams *h = r->h;
     bool absent = !lp_hparams_has(r, "expert_group_count");
     // Old conversions of DeepSeek V3 and R1 lack the group keys; the model has 8 groups, 4 used.
-    bool v3 = absent && h->arch->attention == LP_ATTENTION_MLA && h->n_experts == 256 && h->n_layers == 61 &&
-              h->n_embd == 7168 && h->gating == LP_GATING_SIGMOID;
-    const char *rule = v3 ? "DeepSeek V3/R1 by its shape (256 experts, 61 layers, 7168 wide)" : "no groups when absent";
-    h->n_groups = (int32_t)lp_hparams_int(r, "expert_group_count", 0, h->n_experts, v3 ? 8 : 0, rule);
-    h->n_groups_used = (int32_t)lp_hparams_int(r, "expert_group_used_count", 0, h->n_experts, v3 ? 4 : 0, rule);
+    bool v3 = absent && h->arch->attention == LP_ATTENTION_MLA && h->n_experts == 256 &&
+              h->n_layers == 61 && h->n_embd == 7168 && h->gating == LP_GATING_SIGMOID;
+    const char *rule = v3 ? "DeepSeek V3/R1 by its shape (256 experts, 61 layers, 7168 wide)"
+                          : "no groups when absent";
+    h->n_groups =
+        (int32_t)lp_hparams_int(r, "expert_group_count", 0, h->n_experts, v3 ? 8 : 0, rule);
+    h->n_groups_used =
+        (int32_t)lp_hparams_int(r, "expert_group_used_count", 0, h->n_experts, v3 ? 4 : 0, rule);
     if (r->status || h->n_groups <= 1) return;
     if (h->n_experts % h->n_groups)
-        lp_hparams_fail(r, LP_STATUS_FORMAT, "metadata key %s is %d, expected a divisor of expert_count (%d)",
+        lp_hparams_fail(r, LP_STATUS_FORMAT,
+                        "metadata key %s is %d, expected a divisor of expert_count (%d)",
                         lp_hparams_key(r, "expert_group_count"), h->n_groups, h->n_experts);
     else if (h->n_groups_used < 1 || h->n_groups_used > h->n_groups)
-        lp_hparams_fail(r, LP_STATUS_FORMAT, "metadata key %s is %d, expected 1 to expert_group_count (%d)",
-                        lp_hparams_key(r, "expert_group_used_count"), h->n_groups_used, h->n_groups);
+        lp_hparams_fail(
+            r, LP_STATUS_FORMAT, "metadata key %s is %d, expected 1 to expert_group_count (%d)",
+            lp_hparams_key(r, "expert_group_used_count"), h->n_groups_used, h->n_groups);
     else if (h->n_used > h->n_groups_used * (h->n_experts / h->n_groups))
-        lp_hparams_fail(r, LP_STATUS_FORMAT, "metadata key %s is %d, but the %d groups that are used hold %d experts",
+        lp_hparams_fail(r, LP_STATUS_FORMAT,
+                        "metadata key %s is %d, but the %d groups that are used hold %d experts",
                         lp_hparams_key(r, "expert_used_count"), h->n_used, h->n_groups_used,
                         h->n_groups_used * (h->n_experts / h->n_groups));
 }
@@ -65,7 +73,8 @@ void lp_hparams_read_router(struct lp_hparams_reader *r) {
     // DeepSeek V2 (softmax) ranks a group by its best expert, V3 and later by its two best.
     h->group_score = h->gating == LP_GATING_SIGMOID ? LP_GROUP_TOP2_SUM : LP_GROUP_MAX;
     h->normalise = lp_hparams_bool(r, "expert_weights_norm", h->arch->normalise_by_default,
-                                   h->arch->normalise_by_default ? "normalised when absent" : "not normalised when absent");
+                                   h->arch->normalise_by_default ? "normalised when absent"
+                                                                 : "not normalised when absent");
     h->expert_scale = lp_hparams_float(r, "expert_weights_scale", 0, 1e6, 1.0f, "1 when absent");
     if (h->expert_scale == 0) h->expert_scale = 1.0f; // converters write 0 for "none"
 }

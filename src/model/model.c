@@ -8,7 +8,8 @@ static void log_facts(const struct lp_hparams *h) {
     for (int32_t i = 0; i < h->n_facts; i++) {
         const struct lp_fact *f = &h->facts[i];
         bool from_file = f->source[0] == 'f' && f->source[4] == 0;
-        lp_log(from_file ? LP_LOG_DEBUG : LP_LOG_INFO, "%s = %s (%s)", f->name, f->value, f->source);
+        lp_log(from_file ? LP_LOG_DEBUG : LP_LOG_INFO, "%s = %s (%s)", f->name, f->value,
+               f->source);
     }
 }
 
@@ -17,24 +18,28 @@ static void warn_unknown_keys(const struct lp_model *m) {
     for (uint64_t i = 0; i < lp_gguf_n_kv(m->gguf); i++) {
         struct lp_str key = lp_gguf_kv_at(m->gguf, i)->key;
         size_t prefix = 0;
-        while (m->h.arch->name[prefix] && prefix < key.len && key.data[prefix] == m->h.arch->name[prefix]) prefix++;
+        while (m->h.arch->name[prefix] && prefix < key.len &&
+               key.data[prefix] == m->h.arch->name[prefix])
+            prefix++;
         if (m->h.arch->name[prefix] || prefix >= key.len || key.data[prefix] != '.') continue;
         if (!lp_hparams_knows_key(m->h.arch, key))
             lp_log(LP_LOG_WARN, "metadata key %.*s is not known and is ignored", LP_STR_ARGS(key));
     }
 }
 
-lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev, int n_threads,
-                        struct lp_err *err) {
+lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
+                        int n_threads, struct lp_err *err) {
     struct lp_model *m = lp_alloc(1, sizeof *m);
     if (!m) return lp_err_memory(err, sizeof *m, "the model");
     m->gguf = gguf;
     m->dev = dev;
     lp_status status = lp_hparams_read(&m->h, gguf, err);
-    if (!status) status = lp_binding_make(&m->binding, &m->h, gguf, dev->backend->supports, dev, err);
+    if (!status)
+        status = lp_binding_make(&m->binding, &m->h, gguf, dev->backend->supports, dev, err);
     if (!status) {
         m->layers = lp_alloc((size_t)m->h.n_layers, sizeof *m->layers);
-        if (!m->layers) status = lp_err_memory(err, (size_t)m->h.n_layers * sizeof *m->layers, "the layers");
+        if (!m->layers)
+            status = lp_err_memory(err, (size_t)m->h.n_layers * sizeof *m->layers, "the layers");
     }
     if (!status) status = lp_model_check_weights(m, n_threads, err);
     if (!status) status = lp_model_place(m, err);
@@ -45,8 +50,8 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
     log_facts(&m->h);
     warn_unknown_keys(m);
     for (uint64_t i = 0; i < m->binding.n_ignored; i++)
-        lp_log(LP_LOG_DEBUG, "tensor %.*s is ignored: %s", LP_STR_ARGS(m->binding.ignored[i].tensor->name),
-               m->binding.ignored[i].reason);
+        lp_log(LP_LOG_DEBUG, "tensor %.*s is ignored: %s",
+               LP_STR_ARGS(m->binding.ignored[i].tensor->name), m->binding.ignored[i].reason);
     *out = m;
     return LP_OK;
 }
@@ -66,7 +71,8 @@ void lp_model_kv_layers(const struct lp_model *m, struct lp_kv_layer *out) {
         out[l] = (struct lp_kv_layer){0};
         if (h->arch->attention == LP_ATTENTION_MLA) {
             out[l].width[LP_KV_LATENT] = h->latent + h->rope_dim;
-            if (h->top_k && h->index_role[l] == LP_INDEXER_FULL) out[l].width[LP_KV_INDEX] = h->index_width;
+            if (h->top_k && h->index_role[l] == LP_INDEXER_FULL)
+                out[l].width[LP_KV_INDEX] = h->index_width;
         } else {
             out[l].width[LP_KV_KEY] = h->n_kv_heads * h->head_dim;
             out[l].width[LP_KV_VALUE] = h->n_kv_heads * h->v_dim;

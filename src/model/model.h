@@ -15,9 +15,9 @@ struct lp_layer {
     struct lp_weight attn_output;
     bool is_moe;
     struct lp_ffn dense;
-    struct lp_weight router;           // float32
-    const float *router_bias;          // device, or NULL
-    struct lp_ffn experts;             // stacks
+    struct lp_weight router;  // float32
+    const float *router_bias; // device, or NULL
+    struct lp_ffn experts;    // stacks
     bool has_shared;
     struct lp_ffn shared;
 };
@@ -30,16 +30,16 @@ struct lp_model {
     struct lp_layer *layers; // [h.n_layers]
     struct lp_weight token_embd, output;
     const float *output_norm;
-    float *inv_freq;         // device, [rope_width / 2]
-    void **owned;            // device blocks to free
+    float *inv_freq; // device, [rope_width / 2]
+    void **owned;    // device blocks to free
     size_t n_owned, owned_capacity, owned_bytes;
 };
 
 // Reads hyperparameters, binds every tensor, converts the small float tensors to float32 and checks
 // weights for NaN and infinity. Weights themselves stay where the file is mapped (host backends).
 // `n_threads` share the check. Errors: FORMAT, UNSUPPORTED, MEMORY.
-lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev, int n_threads,
-                        struct lp_err *err);
+lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
+                        int n_threads, struct lp_err *err);
 void lp_model_free(struct lp_model *model); // NULL is allowed
 
 // What the cache must hold for each layer. widths: [h.n_layers]
@@ -64,11 +64,12 @@ struct lp_step_settings {
     void *watch_user;
 };
 
-// Scratch for steps of at most max_rows tokens over contexts of at most max_context, with logits of at
-// most max_logit_rows rows.
+// Scratch for steps of at most max_rows tokens over contexts of at most max_context, with logits of
+// at most max_logit_rows rows.
 struct lp_runner;
-lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct lp_kv *kv, int64_t max_rows,
-                        int64_t max_context, int64_t max_logit_rows, struct lp_err *err);
+lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct lp_kv *kv,
+                        int64_t max_rows, int64_t max_context, int64_t max_logit_rows,
+                        struct lp_err *err);
 void lp_runner_free(struct lp_runner *runner); // NULL is allowed
 size_t lp_runner_bytes(const struct lp_runner *runner);
 int64_t lp_runner_max_rows(const struct lp_runner *runner);
@@ -78,9 +79,9 @@ struct lp_step {
     const struct lp_span *spans; // their tables grown to n_past + n_rows
     int32_t n_spans;
     int64_t n_rows;
-    const int32_t *logit_rows;   // host, [n_logit_rows], ascending rows that need logits
+    const int32_t *logit_rows; // host, [n_logit_rows], ascending rows that need logits
     int64_t n_logit_rows;
-    float *logits;               // host, [n_logit_rows, n_vocab]: written
+    float *logits; // host, [n_logit_rows, n_vocab]: written
 };
 
 // Runs one step. Errors: INVALID (a token id out of range: names it), NUMERIC (non-finite logits).

@@ -1,6 +1,6 @@
-// From bound tensors to the layer structs that the operations take. Host backends use matrices where
-// the file is mapped; vectors, routers and the indexer's head weights become float32 (they are small
-// and decide much: docs/numerics.md).
+// From bound tensors to the layer structs that the operations take. Host backends use matrices
+// where the file is mapped; vectors, routers and the indexer's head weights become float32 (they
+// are small and decide much: docs/numerics.md).
 #include "model/model.h"
 
 #include <string.h>
@@ -30,14 +30,16 @@ static float *own(struct lp_model *m, size_t n_floats, struct lp_err *err) {
 }
 
 // A float32 device copy of a tensor of F32, F16, BF16 or any dequantisable type.
-static lp_status to_f32(struct lp_model *m, const struct lp_gguf_tensor *t, const float **out, struct lp_err *err) {
+static lp_status to_f32(struct lp_model *m, const struct lp_gguf_tensor *t, const float **out,
+                        struct lp_err *err) {
     *out = NULL;
     if (!t) return LP_OK;
     size_t n = (size_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
     float *host = lp_alloc(n, sizeof *host), *device = host ? own(m, n, err) : NULL;
     if (!device) {
         lp_free(host);
-        return host ? err ? err->status : LP_STATUS_MEMORY : lp_err_memory(err, n * sizeof *host, "a tensor");
+        return host ? err ? err->status : LP_STATUS_MEMORY
+                    : lp_err_memory(err, n * sizeof *host, "a tensor");
     }
     lp_type_info(t->type)->dequant(t->data, host, n);
     m->dev->backend->write(m->dev, device, host, n * sizeof *host);
@@ -50,13 +52,18 @@ static struct lp_weight as_weight(const struct lp_gguf_tensor *t) {
     uint64_t row_bytes = 0;
     if (!t) return (struct lp_weight){0};
     lp_type_row_bytes(t->type, t->ne[0], &row_bytes); // checked by the reader
-    return (struct lp_weight){.data = t->data, .type = t->type, .n_in = (int64_t)t->ne[0],
-                              .n_out = (int64_t)t->ne[1], .n_mats = (int64_t)t->ne[2], .row_bytes = row_bytes,
-                              .mat_bytes = row_bytes * t->ne[1], .name = t->name.data};
+    return (struct lp_weight){.data = t->data,
+                              .type = t->type,
+                              .n_in = (int64_t)t->ne[0],
+                              .n_out = (int64_t)t->ne[1],
+                              .n_mats = (int64_t)t->ne[2],
+                              .row_bytes = row_bytes,
+                              .mat_bytes = row_bytes * t->ne[1],
+                              .name = t->name.data};
 }
 
-static lp_status as_f32_weight(struct lp_model *m, const struct lp_gguf_tensor *t, struct lp_weight *out,
-                               struct lp_err *err) {
+static lp_status as_f32_weight(struct lp_model *m, const struct lp_gguf_tensor *t,
+                               struct lp_weight *out, struct lp_err *err) {
     const float *data;
     lp_status status = to_f32(m, t, &data, err);
     if (status) return status;
@@ -68,8 +75,10 @@ static lp_status as_f32_weight(struct lp_model *m, const struct lp_gguf_tensor *
     return LP_OK;
 }
 
-// Rows [first, first + n_out) of every run of `stride` rows of a matrix, as a stack of n_mats matrices.
-static struct lp_weight row_view(struct lp_weight w, int64_t first, int64_t n_out, int64_t stride, int64_t n_mats) {
+// Rows [first, first + n_out) of every run of `stride` rows of a matrix, as a stack of n_mats
+// matrices.
+static struct lp_weight row_view(struct lp_weight w, int64_t first, int64_t n_out, int64_t stride,
+                                 int64_t n_mats) {
     w.data = (const uint8_t *)w.data + (size_t)first * w.row_bytes;
     w.n_out = n_out;
     w.n_mats = n_mats;
@@ -88,7 +97,8 @@ static lp_status place_indexer(struct lp_model *m, int32_t l, struct lp_err *err
     w->index_width = h->index_width;
     w->index_eps = h->index_eps;
     w->index_scale = 1.0f / __builtin_sqrtf((float)h->index_heads * (float)h->index_width);
-    w->index_rope = (struct lp_rope_spec){h->rope_width, h->arch->index_rope_pairing, m->inv_freq, h->rope_magnitude};
+    w->index_rope = (struct lp_rope_spec){h->rope_width, h->arch->index_rope_pairing, m->inv_freq,
+                                          h->rope_magnitude};
     w->index_q = as_weight(t[LP_SLOT_INDEX_Q]);
     w->index_k = as_weight(t[LP_SLOT_INDEX_K]);
     lp_status status = as_f32_weight(m, t[LP_SLOT_INDEX_PROJ], &w->index_proj, err);
@@ -101,10 +111,17 @@ static lp_status place_mla(struct lp_model *m, int32_t l, struct lp_err *err) {
     const struct lp_hparams *h = &m->h;
     const struct lp_gguf_tensor **t = m->binding.blocks[l].tensor;
     struct lp_mla_layer *w = &m->layers[l].mla;
-    *w = (struct lp_mla_layer){.has_q_rank = h->q_rank > 0, .n_heads = h->n_heads, .nope = h->nope,
-                               .rope_dim = h->rope_dim, .latent = h->latent, .v_dim = h->v_dim,
-                               .q_rank = h->q_rank, .eps = h->eps, .scale = h->attn_scale};
-    w->rope = (struct lp_rope_spec){h->rope_width, h->arch->rope_pairing, m->inv_freq, h->rope_magnitude};
+    *w = (struct lp_mla_layer){.has_q_rank = h->q_rank > 0,
+                               .n_heads = h->n_heads,
+                               .nope = h->nope,
+                               .rope_dim = h->rope_dim,
+                               .latent = h->latent,
+                               .v_dim = h->v_dim,
+                               .q_rank = h->q_rank,
+                               .eps = h->eps,
+                               .scale = h->attn_scale};
+    w->rope =
+        (struct lp_rope_spec){h->rope_width, h->arch->rope_pairing, m->inv_freq, h->rope_magnitude};
     w->q = as_weight(t[LP_SLOT_Q]);
     w->q_a = as_weight(t[LP_SLOT_Q_A]);
     w->q_b = as_weight(t[LP_SLOT_Q_B]);
@@ -127,13 +144,25 @@ static lp_status place_gqa(struct lp_model *m, int32_t l, struct lp_err *err) {
     const struct lp_hparams *h = &m->h;
     const struct lp_gguf_tensor **t = m->binding.blocks[l].tensor;
     struct lp_gqa_layer *w = &m->layers[l].gqa;
-    *w = (struct lp_gqa_layer){.q = as_weight(t[LP_SLOT_Q]), .k = as_weight(t[LP_SLOT_K]),
-                               .v = as_weight(t[LP_SLOT_V]), .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads,
-                               .head_dim = h->head_dim, .v_dim = h->v_dim, .eps = h->eps, .scale = h->attn_scale};
-    w->rope = (struct lp_rope_spec){h->rope_width, h->arch->rope_pairing, m->inv_freq, h->rope_magnitude};
-    const struct { enum lp_slot slot; const float **to; } vectors[] = {
-        {LP_SLOT_Q_BIAS, &w->q_bias}, {LP_SLOT_K_BIAS, &w->k_bias}, {LP_SLOT_V_BIAS, &w->v_bias},
-        {LP_SLOT_Q_NORM, &w->q_norm}, {LP_SLOT_K_NORM, &w->k_norm}};
+    *w = (struct lp_gqa_layer){.q = as_weight(t[LP_SLOT_Q]),
+                               .k = as_weight(t[LP_SLOT_K]),
+                               .v = as_weight(t[LP_SLOT_V]),
+                               .n_heads = h->n_heads,
+                               .n_kv_heads = h->n_kv_heads,
+                               .head_dim = h->head_dim,
+                               .v_dim = h->v_dim,
+                               .eps = h->eps,
+                               .scale = h->attn_scale};
+    w->rope =
+        (struct lp_rope_spec){h->rope_width, h->arch->rope_pairing, m->inv_freq, h->rope_magnitude};
+    const struct {
+        enum lp_slot slot;
+        const float **to;
+    } vectors[] = {{LP_SLOT_Q_BIAS, &w->q_bias},
+                   {LP_SLOT_K_BIAS, &w->k_bias},
+                   {LP_SLOT_V_BIAS, &w->v_bias},
+                   {LP_SLOT_Q_NORM, &w->q_norm},
+                   {LP_SLOT_K_NORM, &w->k_norm}};
     lp_status status = LP_OK;
     for (size_t i = 0; i < sizeof vectors / sizeof vectors[0] && !status; i++)
         status = to_f32(m, t[vectors[i].slot], vectors[i].to, err);
@@ -154,15 +183,17 @@ static lp_status place_ffn(struct lp_model *m, int32_t l, struct lp_err *err) {
     if (t[LP_SLOT_GATE_UP_EXPS]) {
         struct lp_weight both = as_weight(t[LP_SLOT_GATE_UP_EXPS]);
         layer->experts.gate = row_view(both, 0, h->expert_ff, 2 * h->expert_ff, h->n_experts);
-        layer->experts.up = row_view(both, h->expert_ff, h->expert_ff, 2 * h->expert_ff, h->n_experts);
+        layer->experts.up =
+            row_view(both, h->expert_ff, h->expert_ff, 2 * h->expert_ff, h->n_experts);
     } else {
         layer->experts.gate = as_weight(t[LP_SLOT_GATE_EXPS]);
         layer->experts.up = as_weight(t[LP_SLOT_UP_EXPS]);
     }
     layer->has_shared = h->n_shared > 0;
     if (layer->has_shared)
-        layer->shared = (struct lp_ffn){as_weight(t[LP_SLOT_GATE_SHEXP]), as_weight(t[LP_SLOT_UP_SHEXP]),
-                                        as_weight(t[LP_SLOT_DOWN_SHEXP])};
+        layer->shared =
+            (struct lp_ffn){as_weight(t[LP_SLOT_GATE_SHEXP]), as_weight(t[LP_SLOT_UP_SHEXP]),
+                            as_weight(t[LP_SLOT_DOWN_SHEXP])};
     lp_status status = as_f32_weight(m, t[LP_SLOT_ROUTER], &layer->router, err);
     return status ? status : to_f32(m, t[LP_SLOT_ROUTER_BIAS], &layer->router_bias, err);
 }
@@ -179,13 +210,16 @@ static lp_status place_rope(struct lp_model *m, struct lp_err *err) {
     if (t) lp_type_info(t->type)->dequant(t->data, divisors, half);
     for (size_t i = 0; t && i < half && !status; i++)
         if (!(divisors[i] > 0))
-            status = lp_err_set(err, LP_STATUS_FORMAT, "tensor rope_freqs.weight holds %g, expected positive numbers",
+            status = lp_err_set(err, LP_STATUS_FORMAT,
+                                "tensor rope_freqs.weight holds %g, expected positive numbers",
                                 (double)divisors[i]);
     lp_hparams_inv_freq(&m->h, divisors, inv_freq);
     if (!status) {
         m->inv_freq = own(m, half, err);
-        if (m->inv_freq) m->dev->backend->write(m->dev, m->inv_freq, inv_freq, half * sizeof *inv_freq);
-        else status = LP_STATUS_MEMORY;
+        if (m->inv_freq)
+            m->dev->backend->write(m->dev, m->inv_freq, inv_freq, half * sizeof *inv_freq);
+        else
+            status = LP_STATUS_MEMORY;
     }
     lp_free(divisors);
     lp_free(inv_freq);
@@ -204,7 +238,9 @@ lp_status lp_model_place(struct lp_model *m, struct lp_err *err) {
         status = to_f32(m, b[LP_SLOT_ATTN_NORM], &layer->attn_norm, err);
         if (!status) status = to_f32(m, b[LP_SLOT_FFN_NORM], &layer->ffn_norm, err);
         layer->attn_output = as_weight(b[LP_SLOT_ATTN_OUTPUT]);
-        if (!status) status = m->h.arch->attention == LP_ATTENTION_MLA ? place_mla(m, l, err) : place_gqa(m, l, err);
+        if (!status)
+            status = m->h.arch->attention == LP_ATTENTION_MLA ? place_mla(m, l, err)
+                                                              : place_gqa(m, l, err);
         if (!status) status = place_ffn(m, l, err);
     }
     return status;

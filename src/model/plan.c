@@ -12,20 +12,25 @@ struct hollow { // a device whose buffers are never written
     struct lp_device *real;
 };
 
-static struct lp_device *real_of(const struct lp_device *dev) { return ((const struct hollow *)dev)->real; }
+static struct lp_device *real_of(const struct lp_device *dev) {
+    return ((const struct hollow *)dev)->real;
+}
 
 static void *hollow_alloc(struct lp_device *dev, size_t n_bytes) {
     (void)n_bytes;
     return dev; // any address but NULL
 }
-static void hollow_free(struct lp_device *dev, void *block) { (void)dev, (void)block; }
+static void hollow_free(struct lp_device *dev, void *block) {
+    (void)dev, (void)block;
+}
 static void hollow_write(struct lp_device *dev, void *to, const void *from, size_t n_bytes) {
     (void)dev, (void)to, (void)from, (void)n_bytes;
 }
 static void hollow_read(struct lp_device *dev, void *to, const void *from, size_t n_bytes) {
     (void)dev, (void)to, (void)from, (void)n_bytes;
 }
-static lp_status hollow_reserve(struct lp_device *dev, const struct lp_reserve *need, struct lp_err *err) {
+static lp_status hollow_reserve(struct lp_device *dev, const struct lp_reserve *need,
+                                struct lp_err *err) {
     struct lp_device *real = real_of(dev);
     return real->backend->reserve(real, need, err);
 }
@@ -45,13 +50,16 @@ static void hollow_init(struct hollow *d, struct lp_device *real) {
     d->backend.scratch_bytes = hollow_scratch_bytes;
 }
 
-static lp_status measure(struct lp_plan *out, struct lp_model *model, lp_type kv_type, struct lp_err *err) {
+static lp_status measure(struct lp_plan *out, struct lp_model *model, lp_type kv_type,
+                         struct lp_err *err) {
     struct lp_kv_layer layers[LP_MAX_LAYERS];
     struct lp_kv *kv = NULL;
     struct lp_runner *runner = NULL;
     lp_model_kv_layers(model, layers);
-    lp_status status = lp_kv_new(&kv, model->dev, layers, model->h.n_layers, kv_type, out->context, err);
-    if (!status) status = lp_runner_new(&runner, model, kv, out->chunk, out->context, out->chunk, err);
+    lp_status status =
+        lp_kv_new(&kv, model->dev, layers, model->h.n_layers, kv_type, out->context, err);
+    if (!status)
+        status = lp_runner_new(&runner, model, kv, out->chunk, out->context, out->chunk, err);
     if (!status) {
         out->kv_token_bytes = lp_kv_token_bytes(kv);
         out->kv_bytes = lp_kv_bytes(kv);
@@ -62,15 +70,18 @@ static lp_status measure(struct lp_plan *out, struct lp_model *model, lp_type kv
     return status;
 }
 
-lp_status lp_plan_make(struct lp_plan *out, const struct lp_hparams *h, const struct lp_binding *binding,
-                       struct lp_device *dev, lp_type kv_type, int64_t context, int64_t chunk, struct lp_err *err) {
+lp_status lp_plan_make(struct lp_plan *out, const struct lp_hparams *h,
+                       const struct lp_binding *binding, struct lp_device *dev, lp_type kv_type,
+                       int64_t context, int64_t chunk, struct lp_err *err) {
     struct hollow hollow;
     hollow_init(&hollow, dev);
     struct lp_model *model = lp_alloc(1, sizeof *model);
     if (!model) return lp_err_memory(err, sizeof *model, "the memory plan");
     model->h = *h;
     model->dev = &hollow.base;
-    *out = (struct lp_plan){.context = context, .chunk = chunk, .mapped_bytes = lp_cost_mapped_bytes(h, binding),
+    *out = (struct lp_plan){.context = context,
+                            .chunk = chunk,
+                            .mapped_bytes = lp_cost_mapped_bytes(h, binding),
                             .float32_bytes = lp_cost_float32_bytes(h, binding)};
     lp_status status = measure(out, model, kv_type, err);
     lp_free(model);

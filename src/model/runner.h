@@ -13,24 +13,25 @@ struct lp_runner {
 
     // device, one row per token of the step
     int32_t *tokens, *positions;
-    float *h;                // [n_embd] residual stream
-    float *x;                // [n_embd] its norm
+    float *h; // [n_embd] residual stream
+    float *x; // [n_embd] its norm
     struct lp_mla_buffers mla;
     struct lp_gqa_buffers gqa;
-    float *attn_out;         // = mla.out or gqa.out
-    float *gate, *up;        // [widest dense or shared FFN]
-    float *router_logits;    // [n_experts]
-    int32_t *expert_ids;     // [n_used]
-    float *expert_weights;   // [n_used]
-    float *logit_x;          // [max_logit_rows, n_embd]
-    float *logits;           // [max_logit_rows, n_vocab]
+    float *attn_out;       // = mla.out or gqa.out
+    float *gate, *up;      // [widest dense or shared FFN]
+    float *router_logits;  // [n_experts]
+    int32_t *expert_ids;   // [n_used]
+    float *expert_weights; // [n_used]
+    float *logit_x;        // [max_logit_rows, n_embd]
+    float *logits;         // [max_logit_rows, n_vocab]
 
-    void *blocks[24];        // everything above, to free
+    void *blocks[24]; // everything above, to free
     int n_blocks;
     int32_t *host_positions; // [max_rows]
 };
 
 // y += FFN(x) of a layer: dense, or routed experts and the shared one.
-void lp_ffn_run(struct lp_runner *r, int32_t layer, int64_t n_rows, const struct lp_step_settings *settings);
+void lp_ffn_run(struct lp_runner *r, int32_t layer, int64_t n_rows,
+                const struct lp_step_settings *settings);
 
 #endif

@@ -10,17 +10,22 @@
 #include "base/clock.h"
 #include "model/runner.h"
 
-static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t max_i64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 // n_rows * width values of 4 bytes on the device. After a failure *status stays set.
-static void *take(struct lp_runner *r, int64_t n_rows, int64_t width, lp_status *status, struct lp_err *err) {
+static void *take(struct lp_runner *r, int64_t n_rows, int64_t width, lp_status *status,
+                  struct lp_err *err) {
     struct lp_device *dev = r->model->dev;
     size_t bytes;
     if (*status || width == 0 || n_rows == 0) return NULL;
     if (!lp_mul_size((size_t)n_rows, (size_t)width, &bytes) || !lp_mul_size(bytes, 4, &bytes) ||
         !(r->blocks[r->n_blocks] = dev->backend->alloc(dev, bytes))) {
-        *status = lp_err_set(err, LP_STATUS_MEMORY, "out of memory: step buffers of %lld rows x %lld values; lower "
-                             "--chunk", (long long)n_rows, (long long)width);
+        *status = lp_err_set(err, LP_STATUS_MEMORY,
+                             "out of memory: step buffers of %lld rows x %lld values; lower "
+                             "--chunk",
+                             (long long)n_rows, (long long)width);
         return NULL;
     }
     r->bytes += bytes;
@@ -63,24 +68,37 @@ static lp_status reserve_device(struct lp_runner *r, struct lp_err *err) {
     const struct lp_hparams *h = &r->model->h;
     bool mla = h->arch->attention == LP_ATTENTION_MLA;
     int64_t head = mla ? h->nope + h->rope_dim : h->head_dim;
-    int64_t width = max_i64(max_i64(h->n_embd, widest_ffn(h)), max_i64(h->n_heads * head, (int64_t)h->n_heads * h->v_dim));
+    int64_t width = max_i64(max_i64(h->n_embd, widest_ffn(h)),
+                            max_i64(h->n_heads * head, (int64_t)h->n_heads * h->v_dim));
     width = max_i64(width, max_i64(h->n_vocab, max_i64(h->expert_ff, h->n_experts)));
     width = max_i64(width, max_i64(h->q_rank, (int64_t)h->index_heads * h->index_width));
-    struct lp_reserve need = {
-        .n_rows = max_i64(r->max_rows, r->max_logit_rows), .n_context = r->max_context, .max_width = width,
-        .n_experts = h->n_experts, .n_used = h->n_used, .expert_width = h->expert_ff, .n_heads = h->n_heads,
-        .latent = mla ? h->latent : 0, .rope = mla ? h->rope_dim : 0, .nope = mla ? h->nope : 0,
-        .v_dim = h->v_dim, .index_heads = h->index_heads, .index_width = h->index_width};
+    struct lp_reserve need = {.n_rows = max_i64(r->max_rows, r->max_logit_rows),
+                              .n_context = r->max_context,
+                              .max_width = width,
+                              .n_experts = h->n_experts,
+                              .n_used = h->n_used,
+                              .expert_width = h->expert_ff,
+                              .n_heads = h->n_heads,
+                              .latent = mla ? h->latent : 0,
+                              .rope = mla ? h->rope_dim : 0,
+                              .nope = mla ? h->nope : 0,
+                              .v_dim = h->v_dim,
+                              .index_heads = h->index_heads,
+                              .index_width = h->index_width};
     struct lp_device *dev = r->model->dev;
     return dev->backend->reserve(dev, &need, err);
 }
 
-lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct lp_kv *kv, int64_t max_rows,
-                        int64_t max_context, int64_t max_logit_rows, struct lp_err *err) {
+lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct lp_kv *kv,
+                        int64_t max_rows, int64_t max_context, int64_t max_logit_rows,
+                        struct lp_err *err) {
     const struct lp_hparams *h = &model->h;
     struct lp_runner *r = lp_alloc(1, sizeof *r);
     if (!r) return lp_err_memory(err, sizeof *r, "the runner");
-    *r = (struct lp_runner){.model = model, .kv = kv, .max_rows = max_rows, .max_context = max_context,
+    *r = (struct lp_runner){.model = model,
+                            .kv = kv,
+                            .max_rows = max_rows,
+                            .max_context = max_context,
                             .max_logit_rows = max_logit_rows};
     lp_status status = LP_OK;
     r->host_positions = lp_alloc((size_t)max_rows, sizeof *r->host_positions);
@@ -116,13 +134,20 @@ void lp_runner_free(struct lp_runner *r) {
 size_t lp_runner_bytes(const struct lp_runner *r) {
     return r->bytes + r->model->dev->backend->scratch_bytes(r->model->dev);
 }
-int64_t lp_runner_max_rows(const struct lp_runner *r) { return r->max_rows; }
+int64_t lp_runner_max_rows(const struct lp_runner *r) {
+    return r->max_rows;
+}
 
 static void norm(struct lp_runner *r, const float *x, const float *w, float *y, int64_t n_rows) {
     const struct lp_hparams *h = &r->model->h;
     struct lp_device *dev = r->model->dev;
-    dev->backend->rms_norm(dev, &(struct lp_op_rms_norm){.x = x, .x_stride = h->n_embd, .w = w, .eps = h->eps, .y = y,
-                                                         .y_stride = h->n_embd, .n_rows = n_rows,
+    dev->backend->rms_norm(dev, &(struct lp_op_rms_norm){.x = x,
+                                                         .x_stride = h->n_embd,
+                                                         .w = w,
+                                                         .eps = h->eps,
+                                                         .y = y,
+                                                         .y_stride = h->n_embd,
+                                                         .n_rows = n_rows,
                                                          .width = (int32_t)h->n_embd});
 }
 
@@ -132,36 +157,49 @@ static void run_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step 
     const struct lp_layer *w = &r->model->layers[l];
     int64_t n_embd = r->model->h.n_embd, n_rows = attn->n_rows;
     norm(r, r->h, w->attn_norm, r->x, n_rows);
-    if (r->model->h.arch->attention == LP_ATTENTION_MLA) lp_mla_attend(attn, l, &w->mla, &r->mla, r->x, n_embd);
-    else lp_gqa_attend(attn, l, &w->gqa, &r->gqa, r->x, n_embd);
-    dev->backend->matmul(dev, &(struct lp_op_matmul){.w = &w->attn_output, .x = r->attn_out,
-                                                     .x_stride = w->attn_output.n_in, .y = r->h, .y_stride = n_embd,
-                                                     .n_rows = n_rows, .accumulate = true});
+    if (r->model->h.arch->attention == LP_ATTENTION_MLA)
+        lp_mla_attend(attn, l, &w->mla, &r->mla, r->x, n_embd);
+    else
+        lp_gqa_attend(attn, l, &w->gqa, &r->gqa, r->x, n_embd);
+    dev->backend->matmul(dev, &(struct lp_op_matmul){.w = &w->attn_output,
+                                                     .x = r->attn_out,
+                                                     .x_stride = w->attn_output.n_in,
+                                                     .y = r->h,
+                                                     .y_stride = n_embd,
+                                                     .n_rows = n_rows,
+                                                     .accumulate = true});
     norm(r, r->h, w->ffn_norm, r->x, n_rows);
     lp_ffn_run(r, l, n_rows, settings);
 }
 
 // Did this step select keys? (then `selected` holds the last full layer's choice)
-static bool selects(const struct lp_runner *r, const struct lp_step *step, enum lp_route_force force) {
+static bool selects(const struct lp_runner *r, const struct lp_step *step,
+                    enum lp_route_force force) {
     const struct lp_hparams *h = &r->model->h;
     for (int32_t i = 0; i < step->n_spans && h->top_k && force != LP_ROUTE_DENSE; i++)
         if (step->spans[i].n_past + step->spans[i].n_rows > h->top_k) return true;
     return false;
 }
 
-static lp_status check_step(const struct lp_runner *r, const struct lp_step *step, struct lp_err *err) {
+static lp_status check_step(const struct lp_runner *r, const struct lp_step *step,
+                            struct lp_err *err) {
     if (step->n_rows < 1 || step->n_rows > r->max_rows || step->n_logit_rows > r->max_logit_rows)
-        return lp_err_set(err, LP_STATUS_INVALID, "a step has %lld tokens and %lld rows of logits, at most %lld and %lld fit",
-                          (long long)step->n_rows, (long long)step->n_logit_rows, (long long)r->max_rows,
-                          (long long)r->max_logit_rows);
+        return lp_err_set(
+            err, LP_STATUS_INVALID,
+            "a step has %lld tokens and %lld rows of logits, at most %lld and %lld fit",
+            (long long)step->n_rows, (long long)step->n_logit_rows, (long long)r->max_rows,
+            (long long)r->max_logit_rows);
     for (int64_t t = 0; t < step->n_rows; t++)
         if (step->tokens[t] < 0 || step->tokens[t] >= r->model->h.n_vocab)
-            return lp_err_set(err, LP_STATUS_INVALID, "token id %d is out of range, the model has %lld tokens",
+            return lp_err_set(err, LP_STATUS_INVALID,
+                              "token id %d is out of range, the model has %lld tokens",
                               step->tokens[t], (long long)r->model->h.n_vocab);
     for (int32_t i = 0; i < step->n_spans; i++)
         if (step->spans[i].n_past + step->spans[i].n_rows > r->max_context)
-            return lp_err_set(err, LP_STATUS_LIMIT, "the sequence would have %lld tokens, the context is %lld",
-                              (long long)(step->spans[i].n_past + step->spans[i].n_rows), (long long)r->max_context);
+            return lp_err_set(err, LP_STATUS_LIMIT,
+                              "the sequence would have %lld tokens, the context is %lld",
+                              (long long)(step->spans[i].n_past + step->spans[i].n_rows),
+                              (long long)r->max_context);
     return LP_OK;
 }
 
@@ -180,11 +218,17 @@ static void make_logits(struct lp_runner *r, const struct lp_step *step) {
     const struct lp_hparams *h = &r->model->h;
     struct lp_device *dev = r->model->dev;
     for (int64_t i = 0, n; i < step->n_logit_rows; i += n) {
-        for (n = 1; i + n < step->n_logit_rows && step->logit_rows[i + n] == step->logit_rows[i] + n;) n++;
-        norm(r, r->h + step->logit_rows[i] * h->n_embd, r->model->output_norm, r->logit_x + i * h->n_embd, n);
+        for (n = 1;
+             i + n < step->n_logit_rows && step->logit_rows[i + n] == step->logit_rows[i] + n;)
+            n++;
+        norm(r, r->h + step->logit_rows[i] * h->n_embd, r->model->output_norm,
+             r->logit_x + i * h->n_embd, n);
     }
-    dev->backend->matmul(dev, &(struct lp_op_matmul){.w = &r->model->output, .x = r->logit_x, .x_stride = h->n_embd,
-                                                     .y = r->logits, .y_stride = h->n_vocab,
+    dev->backend->matmul(dev, &(struct lp_op_matmul){.w = &r->model->output,
+                                                     .x = r->logit_x,
+                                                     .x_stride = h->n_embd,
+                                                     .y = r->logits,
+                                                     .y_stride = h->n_vocab,
                                                      .n_rows = step->n_logit_rows});
     dev->backend->read(dev, step->logits, r->logits,
                        (size_t)step->n_logit_rows * (size_t)h->n_vocab * sizeof(float));
@@ -196,44 +240,57 @@ static lp_status check_finite(struct lp_runner *r, const struct lp_step *step, s
         for (int64_t v = 0; v < n_vocab; v++)
             if (!isfinite(step->logits[i * n_vocab + v]))
                 return lp_err_set(err, LP_STATUS_NUMERIC,
-                                  "non-finite logits in step %llu at position %d (token id %lld is %g); the weights or "
-                                  "a kernel are at fault: try --backend ref", (unsigned long long)r->step,
+                                  "non-finite logits in step %llu at position %d (token id %lld is "
+                                  "%g); the weights or "
+                                  "a kernel are at fault: try --backend ref",
+                                  (unsigned long long)r->step,
                                   r->host_positions[step->logit_rows[i]], (long long)v,
                                   (double)step->logits[i * n_vocab + v]);
     return LP_OK;
 }
 
-lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step, const struct lp_step_settings *settings,
-                         struct lp_err *err) {
+lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
+                         const struct lp_step_settings *settings, struct lp_err *err) {
     struct lp_device *dev = r->model->dev;
     const struct lp_hparams *h = &r->model->h;
     lp_status status = check_step(r, step, err);
     if (status) return status;
     uint64_t start_ns = lp_clock_ns();
     upload(r, step);
-    struct lp_attn_step attn = {.dev = dev, .kv = r->kv, .trace = settings->trace, .step = r->step,
-                                .spans = step->spans, .n_spans = step->n_spans, .n_rows = step->n_rows,
-                                .positions = r->positions, .force = settings->force,
+    struct lp_attn_step attn = {.dev = dev,
+                                .kv = r->kv,
+                                .trace = settings->trace,
+                                .step = r->step,
+                                .spans = step->spans,
+                                .n_spans = step->n_spans,
+                                .n_rows = step->n_rows,
+                                .positions = r->positions,
+                                .force = settings->force,
                                 .deterministic = settings->deterministic};
     bool selected = selects(r, step, settings->force);
-    dev->backend->embed(dev, &(struct lp_op_embed){.table = &r->model->token_embd, .ids = r->tokens, .out = r->h,
-                                                   .out_stride = h->n_embd, .n_rows = step->n_rows});
+    dev->backend->embed(dev, &(struct lp_op_embed){.table = &r->model->token_embd,
+                                                   .ids = r->tokens,
+                                                   .out = r->h,
+                                                   .out_stride = h->n_embd,
+                                                   .n_rows = step->n_rows});
     if (settings->watch) settings->watch(settings->watch_user, -1, r->h, NULL, NULL, 0);
     for (int32_t l = 0; l < h->n_layers; l++) {
         run_layer(r, l, &attn, settings);
         if (settings->watch)
-            settings->watch(settings->watch_user, l, r->h, selected ? r->mla.selected : NULL, r->mla.n_selected,
-                            r->mla.ids_stride);
+            settings->watch(settings->watch_user, l, r->h, selected ? r->mla.selected : NULL,
+                            r->mla.n_selected, r->mla.ids_stride);
     }
     if (step->n_logit_rows > 0) {
         make_logits(r, step);
         status = check_finite(r, step, err);
     }
     if (settings->trace)
-        lp_trace_emit_step(settings->trace, &(struct lp_trace_step){
-                                                .step = (int64_t)r->step, .n_tokens = step->n_rows,
-                                                .n_sequences = step->n_spans,
-                                                .duration_us = (int64_t)((lp_clock_ns() - start_ns) / 1000)});
+        lp_trace_emit_step(
+            settings->trace,
+            &(struct lp_trace_step){.step = (int64_t)r->step,
+                                    .n_tokens = step->n_rows,
+                                    .n_sequences = step->n_spans,
+                                    .duration_us = (int64_t)((lp_clock_ns() - start_ns) / 1000)});
     r->step++;
     return status;
 }

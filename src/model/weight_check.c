@@ -1,7 +1,7 @@
 // The check at load: no NaN and no infinity in any float tensor or block scale. 8-bit rounding of
-// activations can hide a NaN weight behind finite but wrong logits, so a file with one is refused here.
-// Only scale fields of quantised blocks are read. A file larger than CHECK_ALL_BYTES is sampled: all of
-// the small tensors, and one row in SAMPLE_ROWS of each matrix; the log says so.
+// activations can hide a NaN weight behind finite but wrong logits, so a file with one is refused
+// here. Only scale fields of quantised blocks are read. A file larger than CHECK_ALL_BYTES is
+// sampled: all of the small tensors, and one row in SAMPLE_ROWS of each matrix; the log says so.
 #include "model/model.h"
 
 #include <stdatomic.h>
@@ -17,8 +17,8 @@
 struct check_job {
     const struct lp_gguf *gguf;
     bool sample;
-    _Atomic uint64_t next;     // tensor to look at
-    _Atomic uint64_t bad;      // lowest index of a bad tensor + 1; 0 = none
+    _Atomic uint64_t next;      // tensor to look at
+    _Atomic uint64_t bad;       // lowest index of a bad tensor + 1; 0 = none
     _Atomic uint64_t bad_value; // where in it
     _Atomic uint64_t done_bytes;
     struct lp_progress bar; // drawn by worker 0, the calling thread
@@ -42,7 +42,8 @@ static void check_tensor(struct check_job *job, uint64_t index, const struct lp_
     uint64_t rows_at_once = sample ? 1 : PIECE_BYTES / row_bytes ? PIECE_BYTES / row_bytes : 1;
     for (uint64_t r = 0; r < n_rows; r += sample ? step : rows_at_once) {
         uint64_t n = n_rows - r < rows_at_once ? n_rows - r : rows_at_once;
-        int64_t at = lp_type_find_nonfinite(t->type, t->data + r * row_bytes, (size_t)(n * t->ne[0]));
+        int64_t at =
+            lp_type_find_nonfinite(t->type, t->data + r * row_bytes, (size_t)(n * t->ne[0]));
         if (at >= 0) {
             report_bad(job, index, r * t->ne[0] + (uint64_t)at * info->block_values);
             return;
@@ -63,7 +64,8 @@ static void check_worker(void *job_, int worker, int n_workers) {
 }
 
 lp_status lp_model_check_weights(const struct lp_model *model, int n_threads, struct lp_err *err) {
-    struct check_job job = {.gguf = model->gguf, .sample = lp_gguf_file_bytes(model->gguf) > CHECK_ALL_BYTES};
+    struct check_job job = {.gguf = model->gguf,
+                            .sample = lp_gguf_file_bytes(model->gguf) > CHECK_ALL_BYTES};
     struct lp_workers *workers;
     lp_status status = lp_workers_new(&workers, n_threads, err);
     if (status) return status;
@@ -72,13 +74,16 @@ lp_status lp_model_check_weights(const struct lp_model *model, int n_threads, st
     lp_progress_finish(&job.bar);
     lp_workers_free(workers);
     if (job.sample)
-        lp_log(LP_LOG_INFO, "weights: looked for NaN and infinity in one row of %d of the large tensors", SAMPLE_ROWS);
+        lp_log(LP_LOG_INFO,
+               "weights: looked for NaN and infinity in one row of %d of the large tensors",
+               SAMPLE_ROWS);
     uint64_t bad = atomic_load(&job.bad);
     if (bad == 0) return LP_OK;
     const struct lp_gguf_tensor *t = lp_gguf_tensor_at(model->gguf, bad - 1);
     uint64_t value = atomic_load(&job.bad_value);
-    return lp_err_set(err, LP_STATUS_FORMAT,
-                      "tensor %.*s holds NaN or infinity (%s near row %llu, column %llu); the file is damaged",
-                      LP_STR_ARGS(t->name), lp_type_info(t->type)->block_values > 1 ? "a block scale" : "a value",
-                      (unsigned long long)(value / t->ne[0]), (unsigned long long)(value % t->ne[0]));
+    return lp_err_set(
+        err, LP_STATUS_FORMAT,
+        "tensor %.*s holds NaN or infinity (%s near row %llu, column %llu); the file is damaged",
+        LP_STR_ARGS(t->name), lp_type_info(t->type)->block_values > 1 ? "a block scale" : "a value",
+        (unsigned long long)(value / t->ne[0]), (unsigned long long)(value % t->ne[0]));
 }

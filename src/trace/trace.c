@@ -22,7 +22,8 @@ lp_status lp_trace_open(struct lp_trace **out, const char *path, struct lp_err *
     trace->file = strcmp(path, "-") == 0 ? stderr : fopen(path, "w");
     if (!trace->file) {
         lp_free(trace);
-        return lp_err_set(err, LP_STATUS_IO, "cannot write the trace to %s: %s", path, strerror(errno));
+        return lp_err_set(err, LP_STATUS_IO, "cannot write the trace to %s: %s", path,
+                          strerror(errno));
     }
     trace->start_ns = lp_clock_ns();
     pthread_mutex_init(&trace->mutex, NULL);
@@ -36,20 +37,26 @@ lp_status lp_trace_close(struct lp_trace *trace, struct lp_err *err) {
     if (trace->file != stderr && fclose(trace->file) != 0) failed = true;
     pthread_mutex_destroy(&trace->mutex);
     lp_free(trace);
-    return failed ? lp_err_set(err, LP_STATUS_IO, "the trace is incomplete: writing it failed") : LP_OK;
+    return failed ? lp_err_set(err, LP_STATUS_IO, "the trace is incomplete: writing it failed")
+                  : LP_OK;
 }
 
 static void put_str(FILE *f, const char *text) {
     fputc('"', f);
     for (const unsigned char *p = (const unsigned char *)(text ? text : ""); *p; p++) {
-        if (*p == '"' || *p == '\\') fprintf(f, "\\%c", *p);
-        else if (*p < 0x20) fprintf(f, "\\u%04x", *p);
-        else fputc(*p, f);
+        if (*p == '"' || *p == '\\')
+            fprintf(f, "\\%c", *p);
+        else if (*p < 0x20)
+            fprintf(f, "\\u%04x", *p);
+        else
+            fputc(*p, f);
     }
     fputc('"', f);
 }
 
-static void put_i64(FILE *f, int64_t value) { fprintf(f, "%lld", (long long)value); }
+static void put_i64(FILE *f, int64_t value) {
+    fprintf(f, "%lld", (long long)value);
+}
 
 #define FIELD(kind, field)                                                                         \
     fprintf(trace->file, ",\"%s\":", #field);                                                      \

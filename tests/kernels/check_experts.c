@@ -1,12 +1,13 @@
 // experts of the cpu backend: against ref where the weights are floats; against the same device's
-// matmul, row by row, for every type (the same bits); independent of rows and threads; non-finite rows.
+// matmul, row by row, for every type (the same bits); independent of rows and threads; non-finite
+// rows.
 #include "mat_fixture.h"
 
 #define N_EXPERTS 7
-#define MAX_ROWS 90
+#define MAX_ROWS 40
 
 static const struct lp_reserve need = {
-    .n_rows = 24, .max_width = 1024, .n_experts = N_EXPERTS, .n_used = 3, .expert_width = 512};
+    .n_rows = 16, .max_width = 1024, .n_experts = N_EXPERTS, .n_used = 3, .expert_width = 512};
 
 struct setup {
     struct lp_weight stacked, gate, up, down; // gate and up are views of one stacked tensor
@@ -16,8 +17,8 @@ struct setup {
     int32_t *ids;
 };
 
-static struct setup set_up(lp_type up_type, lp_type down_type, int64_t n_in, int64_t width, int64_t n_rows,
-                           int32_t n_used, struct lp_rng *rng) {
+static struct setup set_up(lp_type up_type, lp_type down_type, int64_t n_in, int64_t width,
+                           int64_t n_rows, int32_t n_used, struct lp_rng *rng) {
     struct setup s = {.n_rows = n_rows, .n_in = n_in, .stride = n_in + 5, .n_used = n_used};
     s.stacked = new_weight(up_type, n_in, 2 * width, N_EXPERTS, -1, rng);
     s.gate = s.up = s.stacked;
@@ -31,29 +32,42 @@ static struct setup set_up(lp_type up_type, lp_type down_type, int64_t n_in, int
     for (int64_t i = 0; i < n_rows * n_used; i++) {
         s.weights[i] = (float)lp_rng_unit(rng);
         // Different within a row; expert 6 is never used, expert 0 often.
-        s.ids[i] = i % n_used == 0 ? (int32_t)(lp_rng_u64(rng) % 2) : (int32_t)(2 * (i % n_used) + lp_rng_u64(rng) % 2);
+        s.ids[i] = i % n_used == 0 ? (int32_t)(lp_rng_u64(rng) % 2)
+                                   : (int32_t)(2 * (i % n_used) + lp_rng_u64(rng) % 2);
     }
-    for (int64_t i = 0; i < n_rows * n_in; i++) s.y[i / n_in * s.stride + i % n_in] = lp_rng_normal(rng);
+    for (int64_t i = 0; i < n_rows * n_in; i++)
+        s.y[i / n_in * s.stride + i % n_in] = lp_rng_normal(rng);
     return s;
 }
 
 static void release(struct setup *s) {
-    void *blocks[] = {(void *)s->stacked.data, (void *)s->down.data, s->x, s->y, s->weights, s->ids};
+    void *blocks[] = {
+        (void *)s->stacked.data, (void *)s->down.data, s->x, s->y, s->weights, s->ids};
     for (int i = 0; i < 6; i++) lp_free(blocks[i]);
 }
 
-static void run(struct lp_device *dev, const struct setup *s, int64_t first, int64_t n_rows, float *y) {
-    struct lp_op_experts op = {.gate = &s->gate, .up = &s->up, .down = &s->down, .x = s->x + first * s->stride,
-                               .x_stride = s->stride, .n_rows = n_rows, .ids = s->ids + first * s->n_used,
-                               .weights = s->weights + first * s->n_used, .n_used = s->n_used, .y = y,
+static void run(struct lp_device *dev, const struct setup *s, int64_t first, int64_t n_rows,
+                float *y) {
+    struct lp_op_experts op = {.gate = &s->gate,
+                               .up = &s->up,
+                               .down = &s->down,
+                               .x = s->x + first * s->stride,
+                               .x_stride = s->stride,
+                               .n_rows = n_rows,
+                               .ids = s->ids + first * s->n_used,
+                               .weights = s->weights + first * s->n_used,
+                               .n_used = s->n_used,
+                               .y = y,
                                .y_stride = s->stride};
     dev->backend->experts(dev, &op);
 }
 
-static void product(struct lp_device *dev, const struct lp_weight *w, int32_t expert, const float *x, float *y) {
+static void product(struct lp_device *dev, const struct lp_weight *w, int32_t expert,
+                    const float *x, float *y) {
     struct lp_weight one = *w;
     one.data = row_of(w, expert, 0);
-    struct lp_op_matmul op = {.w = &one, .x = x, .x_stride = w->n_in, .y = y, .y_stride = w->n_out, .n_rows = 1};
+    struct lp_op_matmul op = {
+        .w = &one, .x = x, .x_stride = w->n_in, .y = y, .y_stride = w->n_out, .n_rows = 1};
     dev->backend->matmul(dev, &op);
 }
 
@@ -65,7 +79,8 @@ static void compose(struct lp_device *dev, const struct setup *s, int64_t t, flo
         int32_t e = s->ids[t * s->n_used + j];
         product(dev, &s->gate, e, s->x + t * s->stride, gate);
         product(dev, &s->up, e, s->x + t * s->stride, up);
-        for (int64_t i = 0; i < s->gate.n_out; i++) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+        for (int64_t i = 0; i < s->gate.n_out; i++)
+            gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
         product(dev, &s->down, e, gate, out);
         for (int64_t i = 0; i < s->n_in; i++) sum[i] += s->weights[t * s->n_used + j] * out[i];
     }
@@ -74,7 +89,7 @@ static void compose(struct lp_device *dev, const struct setup *s, int64_t t, flo
 }
 
 static void every_type(const char *level, int n_threads) {
-    static const int64_t rows[] = {1, 2, 5, 17, 64};
+    static const int64_t rows[] = {1, 2, 5, 17, 35};
     struct lp_device *dev = open_cpu(n_threads, level, &need);
     struct lp_rng rng;
     lp_rng_init(&rng, 21);
@@ -84,7 +99,7 @@ static void every_type(const char *level, int n_threads) {
         float *y = new_floats((s.n_rows + 1) * s.stride, 0);
         memcpy(y, s.y, (size_t)((s.n_rows + 1) * s.stride) * sizeof *y);
         run(dev, &s, 0, s.n_rows, s.y);
-        for (int64_t t = 0; t < s.n_rows; t += s.n_rows > 10 ? 7 : 1) {
+        for (int64_t t = 0; t<s.n_rows; t += s.n_rows> 10 ? 7 : 1) {
             compose(dev, &s, t, y + t * s.stride);
             assert_memory_equal(s.y + t * s.stride, y + t * s.stride, (size_t)s.n_in * sizeof *y);
         }
@@ -96,8 +111,14 @@ static void every_type(const char *level, int n_threads) {
     dev->backend->close(dev);
 }
 
-static void best_is_made_of_matmuls(void **state) { (void)state; every_type("auto", 2); }
-static void plain_is_made_of_matmuls(void **state) { (void)state; every_type("plain", 2); }
+static void best_is_made_of_matmuls(void **state) {
+    (void)state;
+    every_type("auto", 2);
+}
+static void plain_is_made_of_matmuls(void **state) {
+    (void)state;
+    every_type("plain", 2);
+}
 
 // Odd sizes, float weights: against the definition in double.
 static void floats_agree_with_ref(void **state) {
@@ -111,7 +132,8 @@ static void floats_agree_with_ref(void **state) {
     struct lp_rng rng;
     lp_rng_init(&rng, 22);
     for (int i = 0; i < 12; i++) {
-        struct setup s = set_up(types[i % 3], types[(i + 1) % 3], 37 + 50 * i, 19 + 30 * i, 1 + 5 * i, 3, &rng);
+        struct setup s =
+            set_up(types[i % 3], types[(i + 1) % 3], 37 + 50 * i, 19 + 30 * i, 1 + 5 * i, 3, &rng);
         int64_t n = (s.n_rows + 1) * s.stride;
         float *y = new_floats(n, 0);
         memcpy(y, s.y, (size_t)n * sizeof *y);
@@ -119,10 +141,12 @@ static void floats_agree_with_ref(void **state) {
         run(ref, &s, 0, s.n_rows, y);
         for (int64_t t = 0; t < s.n_rows; t++) {
             double size = 0;
-            for (int64_t k = 0; k < s.n_in; k++) size += (double)y[t * s.stride + k] * y[t * s.stride + k];
+            for (int64_t k = 0; k < s.n_in; k++)
+                size += (double)y[t * s.stride + k] * y[t * s.stride + k];
             size = sqrt(size / (double)s.n_in);
             for (int64_t k = 0; k < s.n_in; k++)
-                assert_true(fabs((double)s.y[t * s.stride + k] - y[t * s.stride + k]) <= 1e-5 * size);
+                assert_true(fabs((double)s.y[t * s.stride + k] - y[t * s.stride + k]) <=
+                            1e-5 * size);
         }
         lp_free(y);
         release(&s);
@@ -133,8 +157,10 @@ static void floats_agree_with_ref(void **state) {
 
 static void bits_do_not_depend_on_rows_or_threads(void **state) {
     (void)state;
-    static const lp_type types[] = {LP_TYPE_Q4_K, LP_TYPE_Q6_K, LP_TYPE_BF16, LP_TYPE_IQ2_XXS, LP_TYPE_Q8_0};
-    struct lp_device *devs[] = {open_cpu(1, "auto", &need), open_cpu(2, "auto", &need), open_cpu(3, "auto", &need)};
+    static const lp_type types[] = {LP_TYPE_Q4_K, LP_TYPE_Q6_K, LP_TYPE_BF16, LP_TYPE_IQ2_XXS,
+                                    LP_TYPE_Q8_0};
+    struct lp_device *devs[] = {open_cpu(1, "auto", &need), open_cpu(2, "auto", &need),
+                                open_cpu(3, "auto", &need)};
     struct lp_rng rng;
     lp_rng_init(&rng, 23);
     for (int i = 0; i < 5; i++) {
@@ -147,7 +173,8 @@ static void bits_do_not_depend_on_rows_or_threads(void **state) {
             for (int64_t count = 1; count <= MAX_ROWS; count = count * 3 + 1) {
                 memcpy(y, s.y, n * sizeof *y);
                 for (int64_t t = 0; t < MAX_ROWS; t += count)
-                    run(devs[d], &s, t, MAX_ROWS - t < count ? MAX_ROWS - t : count, y + t * s.stride);
+                    run(devs[d], &s, t, MAX_ROWS - t < count ? MAX_ROWS - t : count,
+                        y + t * s.stride);
                 assert_memory_equal(y, all, n * sizeof *y);
             }
         lp_free(all), lp_free(y);
@@ -167,7 +194,8 @@ static void non_finite_values_reach_the_output(void **state) {
         s.x[4 * s.stride + 100] = i < 4 ? NAN : INFINITY;
         run(dev, &s, 0, 9, s.y);
         for (int64_t t = 0; t < 9; t++)
-            for (int64_t k = 0; k < s.n_in; k++) assert_int_equal(!isfinite(s.y[t * s.stride + k]), t == 4);
+            for (int64_t k = 0; k < s.n_in; k++)
+                assert_int_equal(!isfinite(s.y[t * s.stride + k]), t == 4);
         release(&s);
     }
     dev->backend->close(dev);

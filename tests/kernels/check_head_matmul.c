@@ -1,5 +1,6 @@
 // head_matmul of the cpu backend, both directions: every weight type and level against double
-// precision, bits independent of rows and threads, shared inputs, nothing written beside the result.
+// precision, bits independent of rows and threads, shared inputs, nothing written beside the
+// result.
 #include "mat_fixture.h"
 
 #define BOUND 1e-5
@@ -16,8 +17,8 @@ struct setup {
     float *x, *y;
 };
 
-static struct setup set_up(lp_type type, int64_t n_in, int64_t n_out, int64_t n_heads, int64_t n_rows,
-                           bool transposed, bool shared, struct lp_rng *rng) {
+static struct setup set_up(lp_type type, int64_t n_in, int64_t n_out, int64_t n_heads,
+                           int64_t n_rows, bool transposed, bool shared, struct lp_rng *rng) {
     struct setup s = {.transposed = transposed, .shared = shared, .n_rows = n_rows};
     s.w = new_weight(type, n_in, n_out, n_heads, -1, rng);
     s.n_from = transposed ? n_out : n_in;
@@ -38,10 +39,17 @@ static void release(struct setup *s) {
     lp_free(s->y);
 }
 
-static void run(struct lp_device *dev, const struct setup *s, int64_t first, int64_t n_rows, float *y) {
-    struct lp_op_head_matmul op = {.w = &s->w, .transposed = s->transposed, .x = s->x + first * s->x_row,
-                                   .x_row_stride = s->x_row, .x_head_stride = s->x_head, .y = y,
-                                   .y_row_stride = s->y_row, .y_head_stride = s->y_head, .n_rows = n_rows};
+static void run(struct lp_device *dev, const struct setup *s, int64_t first, int64_t n_rows,
+                float *y) {
+    struct lp_op_head_matmul op = {.w = &s->w,
+                                   .transposed = s->transposed,
+                                   .x = s->x + first * s->x_row,
+                                   .x_row_stride = s->x_row,
+                                   .x_head_stride = s->x_head,
+                                   .y = y,
+                                   .y_row_stride = s->y_row,
+                                   .y_head_stride = s->y_head,
+                                   .n_rows = n_rows};
     dev->backend->head_matmul(dev, &op);
 }
 
@@ -50,15 +58,17 @@ static void check_plain(const struct lp_device *dev, const struct setup *s, int6
         struct expected e = expect_dot(dev, &s->w, h, r, s->x + t * s->x_row + h * s->x_head);
         double got = s->y[t * s->y_row + h * s->y_head + r];
         if (fabs(got - e.value) > BOUND * e.size || fabs(got - e.exact) > e.loose + BOUND * e.size)
-            fail_msg("%s row %d head %d output %d: %g, expected %g", dev->backend->matmul_kernel(dev, s->w.type),
-                     (int)t, (int)h, (int)r, got, e.value);
+            fail_msg("%s row %d head %d output %d: %g, expected %g",
+                     dev->backend->matmul_kernel(dev, s->w.type), (int)t, (int)h, (int)r, got,
+                     e.value);
     }
 }
 
 // The transposed direction never rounds the activations.
 static void check_transposed(const struct setup *s, int64_t t, int64_t h) {
     const struct lp_type_info *info = lp_type_info((uint32_t)s->w.type);
-    double *sum = lp_alloc((size_t)s->n_to, sizeof *sum), *size = lp_alloc((size_t)s->n_to, sizeof *size);
+    double *sum = lp_alloc((size_t)s->n_to, sizeof *sum),
+           *size = lp_alloc((size_t)s->n_to, sizeof *size);
     float *row = new_floats(s->n_to, 0);
     for (int64_t d = 0; d < s->n_from; d++) {
         info->dequant(row_of(&s->w, h, d), row, (size_t)s->n_to);
@@ -70,8 +80,8 @@ static void check_transposed(const struct setup *s, int64_t t, int64_t h) {
     }
     for (int64_t j = 0; j < s->n_to; j++)
         if (fabs(s->y[t * s->y_row + h * s->y_head + j] - sum[j]) > BOUND * size[j])
-            fail_msg("%s transposed, row %d head %d output %d: %g, expected %g", info->name, (int)t, (int)h,
-                     (int)j, s->y[t * s->y_row + h * s->y_head + j], sum[j]);
+            fail_msg("%s transposed, row %d head %d output %d: %g, expected %g", info->name, (int)t,
+                     (int)h, (int)j, s->y[t * s->y_row + h * s->y_head + j], sum[j]);
     lp_free(sum), lp_free(size), lp_free(row);
 }
 
@@ -86,36 +96,49 @@ static int64_t width_for(const struct lp_type_info *info, int64_t wanted) {
 }
 
 static void both_directions(const char *level, int n_threads) {
-    static const int64_t widths[] = {32, 192, 512, 1056}, outs[] = {1, 7, 8, 64, 129}, rows[] = {1, 2, 3, 5, 17, 70};
+    static const int64_t widths[] = {32, 192, 512, 1056}, outs[] = {1, 7, 8, 64, 129},
+                         rows[] = {1, 2, 3, 5, 17, 70};
     struct lp_device *dev = open_cpu(n_threads, level, &need);
     struct lp_rng rng;
     lp_rng_init(&rng, 11);
     FOR_WEIGHT_TYPES(info) for (int i = 0; i < 8; i++) {
-        int64_t n_in = width_for(info, widths[lp_rng_u64(&rng) % 4]) + (info->block_values == 1 ? i % 3 : 0);
-        struct setup s = set_up(info->id, n_in, outs[lp_rng_u64(&rng) % 5], 1 + (int64_t)(lp_rng_u64(&rng) % 5),
-                                rows[lp_rng_u64(&rng) % (i < 6 ? 5 : 6)], i & 1, i % 4 >= 2, &rng);
+        int64_t n_in =
+            width_for(info, widths[lp_rng_u64(&rng) % 4]) + (info->block_values == 1 ? i % 3 : 0);
+        struct setup s =
+            set_up(info->id, n_in, outs[lp_rng_u64(&rng) % 5], 1 + (int64_t)(lp_rng_u64(&rng) % 5),
+                   rows[lp_rng_u64(&rng) % (i < 6 ? 5 : 6)], i & 1, i % 4 >= 2, &rng);
         run(dev, &s, 0, s.n_rows, s.y);
         int64_t step = s.n_rows > 10 ? 13 : 1;
         for (int64_t t = 0; t < s.n_rows; t += step)
             for (int64_t h = 0; h < s.w.n_mats; h++)
-                if (s.transposed) check_transposed(&s, t, h);
-                else check_plain(dev, &s, t, h);
+                if (s.transposed)
+                    check_transposed(&s, t, h);
+                else
+                    check_plain(dev, &s, t, h);
         check_guards(&s);
         release(&s);
     }
     dev->backend->close(dev);
 }
 
-static void plain_agrees(void **state) { (void)state; both_directions("plain", 2); }
-static void best_agrees(void **state) { (void)state; both_directions("auto", 2); }
+static void plain_agrees(void **state) {
+    (void)state;
+    both_directions("plain", 2);
+}
+static void best_agrees(void **state) {
+    (void)state;
+    both_directions("auto", 2);
+}
 
 static void bits_do_not_depend_on_rows_or_threads(void **state) {
     (void)state;
-    struct lp_device *devs[] = {open_cpu(1, "auto", &need), open_cpu(2, "auto", &need), open_cpu(3, "auto", &need)};
+    struct lp_device *devs[] = {open_cpu(1, "auto", &need), open_cpu(2, "auto", &need),
+                                open_cpu(3, "auto", &need)};
     struct lp_rng rng;
     lp_rng_init(&rng, 12);
     FOR_WEIGHT_TYPES(info) for (int transposed = 0; transposed < 2; transposed++) {
-        struct setup s = set_up(info->id, width_for(info, 544), 37, 3, MAX_ROWS, transposed, false, &rng);
+        struct setup s =
+            set_up(info->id, width_for(info, 544), 37, 3, MAX_ROWS, transposed, false, &rng);
         run(devs[0], &s, 0, MAX_ROWS, s.y);
         float *y = new_floats(s.n_y, GUARD);
         for (int d = 0; d < 3; d++) {
@@ -146,7 +169,8 @@ static void non_finite_values_reach_the_output(void **state) {
         for (int64_t t = 0; t < 3; t++)
             for (int64_t h = 0; h < 2; h++)
                 for (int64_t j = 0; j < s.n_to; j++)
-                    assert_int_equal(!isfinite(s.y[t * s.y_row + h * s.y_head + j]), t == 1 && h == 1);
+                    assert_int_equal(!isfinite(s.y[t * s.y_row + h * s.y_head + j]),
+                                     t == 1 && h == 1);
         release(&s);
     }
     dev->backend->close(dev);

@@ -1,5 +1,6 @@
-// matmul and embed of the cpu backend: every weight type and level against double precision, extreme
-// blocks, bits independent of rows and threads, non-finite rows, nothing written beside the result.
+// matmul and embed of the cpu backend: every weight type and level against double precision,
+// extreme blocks, bits independent of rows and threads, non-finite rows, nothing written beside the
+// result.
 #include "mat_fixture.h"
 
 #define MAX_ROWS 64
@@ -22,17 +23,19 @@ static int64_t pick_n_in(const struct lp_type_info *info, int which) {
     return list[which] / values * values;
 }
 
-static void check_close(const struct lp_device *dev, const struct lp_op_matmul *op, const float *before,
-                        int64_t t, int64_t r) {
+static void check_close(const struct lp_device *dev, const struct lp_op_matmul *op,
+                        const float *before, int64_t t, int64_t r) {
     struct expected e = expect_dot(dev, op->w, 0, r, op->x + t * op->x_stride);
-    double offset = (op->bias ? op->bias[r] : 0) + (op->accumulate ? before[t * op->y_stride + r] : 0);
+    double offset =
+        (op->bias ? op->bias[r] : 0) + (op->accumulate ? before[t * op->y_stride + r] : 0);
     double got = op->y[t * op->y_stride + r], slack = BOUND * (e.size + fabs(offset)) + 1e-30;
     if (fabs(got - (e.value + offset)) > slack || fabs(got - (e.exact + offset)) > e.loose + slack)
-        fail_msg("%s %s n_in %lld row %lld/%lld x %lld/%lld: %.9g, expected %.9g (exact %.9g), size %g",
-                 lp_type_info((uint32_t)op->w->type)->name,
-                 dev->backend->matmul_kernel(dev, op->w->type), (long long)op->w->n_in, (long long)r,
-                 (long long)op->w->n_out, (long long)t, (long long)op->n_rows, got, e.value + offset,
-                 e.exact + offset, e.size);
+        fail_msg(
+            "%s %s n_in %lld row %lld/%lld x %lld/%lld: %.9g, expected %.9g (exact %.9g), size %g",
+            lp_type_info((uint32_t)op->w->type)->name,
+            dev->backend->matmul_kernel(dev, op->w->type), (long long)op->w->n_in, (long long)r,
+            (long long)op->w->n_out, (long long)t, (long long)op->n_rows, got, e.value + offset,
+            e.exact + offset, e.size);
 }
 
 static void check_guards(const struct lp_op_matmul *op, int64_t n_floats) {
@@ -54,8 +57,14 @@ static void one_shape(struct lp_device *dev, lp_type type, struct shape s, int f
         for (int64_t i = 0; i < s.n_rows * s.n_out; i++)
             y[i / s.n_out * y_stride + i % s.n_out] = lp_rng_normal(rng);
     memcpy(before, y, (size_t)n_y * sizeof *y);
-    struct lp_op_matmul op = {.w = &w, .x = x, .x_stride = x_stride, .bias = use_bias ? bias : NULL, .y = y,
-                              .y_stride = y_stride, .n_rows = s.n_rows, .accumulate = accumulate};
+    struct lp_op_matmul op = {.w = &w,
+                              .x = x,
+                              .x_stride = x_stride,
+                              .bias = use_bias ? bias : NULL,
+                              .y = y,
+                              .y_stride = y_stride,
+                              .n_rows = s.n_rows,
+                              .accumulate = accumulate};
     dev->backend->matmul(dev, &op);
     for (int64_t t = 0; t < s.n_rows; t++)
         for (int64_t r = 0; r < s.n_out; r++) check_close(dev, &op, before, t, r);
@@ -81,11 +90,17 @@ static void every_type_and_shape(const char *level, int n_threads) {
     dev->backend->close(dev);
 }
 
-static void plain_agrees(void **state) { (void)state; every_type_and_shape("plain", 1); }
-static void best_agrees(void **state) { (void)state; every_type_and_shape("auto", 2); }
+static void plain_agrees(void **state) {
+    (void)state;
+    every_type_and_shape("plain", 1);
+}
+static void best_agrees(void **state) {
+    (void)state;
+    every_type_and_shape("auto", 2);
+}
 
-// The smallest and largest quants, -128 of Q8_0 among them, against activations all of one size: the
-// largest integer sums there can be.
+// The smallest and largest quants, -128 of Q8_0 among them, against activations all of one size:
+// the largest integer sums there can be.
 static void extreme_blocks_agree(void **state) {
     (void)state;
     static const int fills[] = {0x00, 0xff, 0x80, 0x7f, 0x88, 0x77, 0x0f, 0xf0};
@@ -93,11 +108,11 @@ static void extreme_blocks_agree(void **state) {
     struct lp_rng rng;
     lp_rng_init(&rng, 2);
     FOR_WEIGHT_TYPES(info)
-        for (int i = 0; i < 8; i++)
-            for (int64_t n_rows = 1; n_rows <= 5; n_rows += 4) {
-                struct shape s = {pick_n_in(info, 4), 3, n_rows};
-                one_shape(dev, info->id, s, fills[i], true, &rng);
-            }
+    for (int i = 0; i < 8; i++)
+        for (int64_t n_rows = 1; n_rows <= 5; n_rows += 4) {
+            struct shape s = {pick_n_in(info, 4), 3, n_rows};
+            one_shape(dev, info->id, s, fills[i], true, &rng);
+        }
     dev->backend->close(dev);
 }
 
@@ -114,8 +129,12 @@ static void bits_do_not_depend_on_rows_or_threads(void **state) {
         float *x = random_floats(&rng, MAX_ROWS * n_in), *all = new_floats(MAX_ROWS * n_out, 0);
         float *y = new_floats(MAX_ROWS * n_out, 0);
         for (size_t d = 0; d < 4; d++) {
-            struct lp_op_matmul op = {.w = &w, .x = x, .x_stride = n_in, .y = d == 0 || d == 3 ? all : y,
-                                      .y_stride = n_out, .n_rows = MAX_ROWS};
+            struct lp_op_matmul op = {.w = &w,
+                                      .x = x,
+                                      .x_stride = n_in,
+                                      .y = d == 0 || d == 3 ? all : y,
+                                      .y_stride = n_out,
+                                      .n_rows = MAX_ROWS};
             devs[d]->backend->matmul(devs[d], &op);
             if (d == 1 || d == 2) assert_memory_equal(y, all, MAX_ROWS * n_out * sizeof *y);
             static const int64_t counts[] = {1, 2, 3, 5, 8, 17};
@@ -125,7 +144,8 @@ static void bits_do_not_depend_on_rows_or_threads(void **state) {
                 op.y = y;
                 op.n_rows = counts[i];
                 devs[d]->backend->matmul(devs[d], &op);
-                assert_memory_equal(y, all + first * n_out, (size_t)(counts[i] * n_out) * sizeof *y);
+                assert_memory_equal(y, all + first * n_out,
+                                    (size_t)(counts[i] * n_out) * sizeof *y);
             }
         }
         lp_free((void *)w.data);
@@ -134,7 +154,8 @@ static void bits_do_not_depend_on_rows_or_threads(void **state) {
     for (size_t d = 0; d < 4; d++) devs[d]->backend->close(devs[d]);
 }
 
-// A NaN or infinity makes its row non-finite and leaves the others alone; so does a scale of a weight.
+// A NaN or infinity makes its row non-finite and leaves the others alone; so does a scale of a
+// weight.
 static void non_finite_values_reach_the_output(void **state) {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -146,10 +167,12 @@ static void non_finite_values_reach_the_output(void **state) {
         struct lp_weight w = new_weight(info->id, n_in, n_out, 1, -1, &rng);
         float *x = random_floats(&rng, n_rows * n_in), *y = new_floats(n_rows * n_out, 0);
         x[at * n_in + (int64_t)(lp_rng_u64(&rng) % (uint64_t)n_in)] = bad[i];
-        struct lp_op_matmul op = {.w = &w, .x = x, .x_stride = n_in, .y = y, .y_stride = n_out, .n_rows = n_rows};
+        struct lp_op_matmul op = {
+            .w = &w, .x = x, .x_stride = n_in, .y = y, .y_stride = n_out, .n_rows = n_rows};
         dev->backend->matmul(dev, &op);
         for (int64_t t = 0; t < n_rows; t++)
-            for (int64_t r = 0; r < n_out; r++) assert_int_equal(!isfinite(y[t * n_out + r]), t == at);
+            for (int64_t r = 0; r < n_out; r++)
+                assert_int_equal(!isfinite(y[t * n_out + r]), t == at);
         lp_free((void *)w.data);
         lp_free(x), lp_free(y);
     }
@@ -159,7 +182,8 @@ static void non_finite_values_reach_the_output(void **state) {
 // Zero rows, and groups from the smallest subnormal to far above any real one.
 static void activations_of_any_size_agree(void **state) {
     (void)state;
-    static const float sizes[] = {0.0f, 0x1p-149f, 0x1p-140f, 0x1p-127f, 0x1p-112f, 0x1p-108f, 0x1p-60f, 0x1p60f, 0x1p100f};
+    static const float sizes[] = {0.0f,      0x1p-149f, 0x1p-140f, 0x1p-127f, 0x1p-112f,
+                                  0x1p-108f, 0x1p-60f,  0x1p60f,   0x1p100f};
     struct lp_device *dev = open_cpu(1, "auto", &need);
     struct lp_rng rng;
     lp_rng_init(&rng, 5);
@@ -168,15 +192,16 @@ static void activations_of_any_size_agree(void **state) {
         struct lp_weight w = new_weight(info->id, n_in, n_out, 1, -1, &rng);
         float *x = random_floats(&rng, n_in), y[3];
         for (int64_t k = 0; k < n_in; k++) x[k] = fmaxf(-8, fminf(8, x[k])) * sizes[i];
-        struct lp_op_matmul op = {.w = &w, .x = x, .x_stride = n_in, .y = y, .y_stride = n_out, .n_rows = 1};
+        struct lp_op_matmul op = {
+            .w = &w, .x = x, .x_stride = n_in, .y = y, .y_stride = n_out, .n_rows = 1};
         dev->backend->matmul(dev, &op);
         for (int64_t r = 0; r < n_out; r++) {
             struct expected e = expect_dot(dev, &w, 0, r, x);
             // Products of subnormal scales round to multiples of 2^-149.
             double slack = 2 * e.loose + BOUND * e.size + (double)n_in * 127 * 127 * 0x1p-149;
             if (!(fabs(y[r] - e.exact) <= slack))
-                fail_msg("%s, activations of size %g: %g, expected %g, slack %g", info->name, sizes[i],
-                         y[r], e.exact, slack);
+                fail_msg("%s, activations of size %g: %g, expected %g, slack %g", info->name,
+                         sizes[i], y[r], e.exact, slack);
         }
         lp_free((void *)w.data);
         lp_free(x);
@@ -195,7 +220,8 @@ static void embed_copies_exact_rows(void **state) {
         float *out = new_floats(n_rows * (n_in + 1), GUARD), *row = new_floats(n_in, 0);
         int32_t ids[20];
         for (int i = 0; i < 20; i++) ids[i] = (int32_t)(lp_rng_u64(&rng) % 9);
-        struct lp_op_embed op = {.table = &w, .ids = ids, .out = out, .out_stride = n_in + 1, .n_rows = n_rows};
+        struct lp_op_embed op = {
+            .table = &w, .ids = ids, .out = out, .out_stride = n_in + 1, .n_rows = n_rows};
         dev->backend->embed(dev, &op);
         for (int64_t t = 0; t < n_rows; t++) {
             info->dequant(row_of(&w, 0, ids[t]), row, (size_t)n_in);

@@ -56,8 +56,10 @@ static void checked_arithmetic(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_that_overflow_give_null), cmocka_unit_test(memory_is_zeroed_and_aligned),
-        cmocka_unit_test(nth_allocation_fails),             cmocka_unit_test(arena_keeps_its_limit),
+        cmocka_unit_test(products_that_overflow_give_null),
+        cmocka_unit_test(memory_is_zeroed_and_aligned),
+        cmocka_unit_test(nth_allocation_fails),
+        cmocka_unit_test(arena_keeps_its_limit),
         cmocka_unit_test(checked_arithmetic),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -58,19 +58,25 @@ static void text_goes_both_ways(void **state) {
     int32_t *ids;
     size_t n_ids, n_bytes;
     char *text;
-    const char *const texts[] = {"Hello, world", "caf\xc3\xa9 \xf0\x9f\x98\x80", "", "  <think>a</think>\n\n"};
+    const char *const texts[] = {"Hello, world", "caf\xc3\xa9 \xf0\x9f\x98\x80", "",
+                                 "  <think>a</think>\n\n"};
     assert_int_equal(limpid_model_open(&model, MINI, NULL, &err), LIMPID_OK);
     for (size_t i = 0; i < 4; i++) {
-        assert_int_equal(limpid_tokenize(model, texts[i], strlen(texts[i]), LIMPID_SPECIAL, &ids, &n_ids, &err), LIMPID_OK);
-        assert_int_equal(limpid_detokenize(model, ids, n_ids, false, &text, &n_bytes, &err), LIMPID_OK);
+        assert_int_equal(
+            limpid_tokenize(model, texts[i], strlen(texts[i]), LIMPID_SPECIAL, &ids, &n_ids, &err),
+            LIMPID_OK);
+        assert_int_equal(limpid_detokenize(model, ids, n_ids, false, &text, &n_bytes, &err),
+                         LIMPID_OK);
         assert_int_equal(n_bytes, strlen(texts[i]));
         assert_memory_equal(text, texts[i], n_bytes);
         limpid_free(ids);
         limpid_free(text);
     }
     const int32_t bad[] = {-1}, past[] = {3584};
-    assert_int_equal(limpid_detokenize(model, bad, 1, false, &text, &n_bytes, &err), LIMPID_INVALID);
-    assert_int_equal(limpid_detokenize(model, past, 1, false, &text, &n_bytes, &err), LIMPID_INVALID);
+    assert_int_equal(limpid_detokenize(model, bad, 1, false, &text, &n_bytes, &err),
+                     LIMPID_INVALID);
+    assert_int_equal(limpid_detokenize(model, past, 1, false, &text, &n_bytes, &err),
+                     LIMPID_INVALID);
     assert_non_null(strstr(err.text, "3584"));
     limpid_model_close(model);
 }
@@ -83,8 +89,11 @@ static void chat_prompts_are_those_of_the_model(void **state) {
     size_t n;
     const char *messages = "[{\"role\":\"user\",\"content\":\"706 + 31\"}]";
     assert_int_equal(limpid_model_open(&model, MINI, NULL, &err), LIMPID_OK);
-    assert_int_equal(limpid_chat_prompt(model, messages, "{\"enable_thinking\": false}", &text, &n, &err), LIMPID_OK);
-    assert_string_equal(text, "[gMASK]<sop><|user|>706 + 31<|assistant|></think>"); // as in skills.jsonl
+    assert_int_equal(
+        limpid_chat_prompt(model, messages, "{\"enable_thinking\": false}", &text, &n, &err),
+        LIMPID_OK);
+    assert_string_equal(text,
+                        "[gMASK]<sop><|user|>706 + 31<|assistant|></think>"); // as in skills.jsonl
     limpid_free(text);
     assert_int_equal(limpid_chat_prompt(model, messages, NULL, &text, &n, &err), LIMPID_OK);
     assert_string_equal(text, "[gMASK]<sop><|user|>706 + 31<|assistant|><think>");
@@ -121,9 +130,10 @@ static void running_out_of_memory_is_an_error(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(opens_and_says_what_it_is), cmocka_unit_test(bad_settings_are_named),
-        cmocka_unit_test(text_goes_both_ways), cmocka_unit_test(chat_prompts_are_those_of_the_model),
-        cmocka_unit_test(running_out_of_memory_is_an_error)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(opens_and_says_what_it_is),
+                                       cmocka_unit_test(bad_settings_are_named),
+                                       cmocka_unit_test(text_goes_both_ways),
+                                       cmocka_unit_test(chat_prompts_are_those_of_the_model),
+                                       cmocka_unit_test(running_out_of_memory_is_an_error)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,7 +27,9 @@ static void auto_takes_the_highest_level(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint32_t bits = 1;
         const char *name = NULL;
-        assert_int_equal(lp_cpu_features_choose(cases[i].have, i % 2 ? "auto" : NULL, &bits, &name, NULL), LP_OK);
+        assert_int_equal(
+            lp_cpu_features_choose(cases[i].have, i % 2 ? "auto" : NULL, &bits, &name, NULL),
+            LP_OK);
         assert_string_equal(name, cases[i].name);
         assert_int_equal(bits & ~cases[i].have, 0);
     }
@@ -48,8 +50,10 @@ static void wrong_levels_name_the_available_ones(void **state) {
     uint32_t bits;
     const char *name;
     struct lp_err err;
-    assert_int_equal(lp_cpu_features_choose(LP_CPU_LEVEL_AVX2, "vnni", &bits, &name, &err), LP_STATUS_INVALID);
-    assert_non_null(strstr(err.text, "\"vnni\" is not supported by this machine; available: auto, plain, avx2"));
+    assert_int_equal(lp_cpu_features_choose(LP_CPU_LEVEL_AVX2, "vnni", &bits, &name, &err),
+                     LP_STATUS_INVALID);
+    assert_non_null(strstr(
+        err.text, "\"vnni\" is not supported by this machine; available: auto, plain, avx2"));
     assert_int_equal(lp_cpu_features_choose(0, "sse9", &bits, &name, &err), LP_STATUS_INVALID);
     assert_non_null(strstr(err.text, "\"sse9\" is unknown; available: auto, plain"));
 }
@@ -61,8 +65,9 @@ static void detection_agrees_with_the_system(void **state) {
     static const struct {
         const char *flag;
         uint32_t bit;
-    } flags[] = {{" avx2", LP_CPU_AVX2},         {" fma", LP_CPU_FMA},           {" f16c", LP_CPU_F16C},
-                 {" avx512f", LP_CPU_AVX512F},   {" avx512bw", LP_CPU_AVX512BW}, {" avx512vl", LP_CPU_AVX512VL},
+    } flags[] = {{" avx2", LP_CPU_AVX2},         {" fma", LP_CPU_FMA},
+                 {" f16c", LP_CPU_F16C},         {" avx512f", LP_CPU_AVX512F},
+                 {" avx512bw", LP_CPU_AVX512BW}, {" avx512vl", LP_CPU_AVX512VL},
                  {" avx512dq", LP_CPU_AVX512DQ}, {" avx512_vnni", LP_CPU_AVX512VNNI}};
     char line[8192];
     FILE *file = fopen("/proc/cpuinfo", "r");
@@ -86,7 +91,8 @@ static void detection_agrees_with_the_system(void **state) {
 static void text_lists_the_bits(void **state) {
     (void)state;
     char text[64];
-    assert_string_equal(lp_cpu_features_text(LP_CPU_LEVEL_AVX2, text, sizeof text), "avx2 fma f16c");
+    assert_string_equal(lp_cpu_features_text(LP_CPU_LEVEL_AVX2, text, sizeof text),
+                        "avx2 fma f16c");
     assert_string_equal(lp_cpu_features_text(0, text, sizeof text), "");
     assert_string_equal(lp_cpu_features_text(LP_CPU_LEVEL_VNNI, text, 8), "avx2 fm");
 }

@@ -1,5 +1,5 @@
-// Kernel choice: the expected kernel for every type and level, and a self-check that rejects kernels
-// which read a type of the same size as if it were another.
+// Kernel choice: the expected kernel for every type and level, and a self-check that rejects
+// kernels which read a type of the same size as if it were another.
 #include "backend/cpu/cpu_matmul.h"
 
 #include <setjmp.h>
@@ -11,7 +11,9 @@
 
 #include <cmocka.h>
 
-static bool have(uint32_t bits) { return (lp_cpu_features_detect() & bits) == bits; }
+static bool have(uint32_t bits) {
+    return (lp_cpu_features_detect() & bits) == bits;
+}
 
 static void wrong_kernels_are_rejected(void **state) {
     (void)state;
@@ -43,7 +45,7 @@ static void every_type_gets_its_kernel(void **state) {
         struct lp_cpu_device dev = {.features = levels[l].bits};
         lp_cpu_mat_choose(&dev);
 #define CHECK(stem, type)                                                                          \
-    assert_memory_equal(dev.mat_kernels[LP_TYPE_##type]->name, levels[l].prefix, 5);                \
+    assert_memory_equal(dev.mat_kernels[LP_TYPE_##type]->name, levels[l].prefix, 5);               \
     assert_string_equal(dev.mat_kernels[LP_TYPE_##type]->name + 5, #stem);
         LP_CPU_Q8_LIST(CHECK)
 #undef CHECK

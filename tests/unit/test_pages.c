@@ -36,7 +36,8 @@ static void pages_are_never_shared_nor_lost(void **state) {
     struct lp_rng rng;
     struct lp_err err;
     lp_rng_init(&rng, 7);
-    assert_int_equal(lp_kv_new(&kv, dev, layers, 2, LP_TYPE_F16, 40 * LP_KV_PAGE_TOKENS, &err), LP_OK);
+    assert_int_equal(lp_kv_new(&kv, dev, layers, 2, LP_TYPE_F16, 40 * LP_KV_PAGE_TOKENS, &err),
+                     LP_OK);
     for (int round = 0; round < 2000; round++) {
         struct lp_page_table *t = &tables[lp_rng_u64(&rng) % 5];
         int64_t n = (int64_t)(lp_rng_u64(&rng) % (20 * LP_KV_PAGE_TOKENS)), before = t->n_pages;
@@ -45,8 +46,10 @@ static void pages_are_never_shared_nor_lost(void **state) {
             if (status) {
                 assert_int_equal(status, LP_STATUS_LIMIT);
                 assert_int_equal(t->n_pages, before); // keeps what it had
-            } else assert_int_equal(t->n_pages, (n + LP_KV_PAGE_TOKENS - 1) / LP_KV_PAGE_TOKENS);
-        } else lp_page_table_truncate(t, kv, n);
+            } else
+                assert_int_equal(t->n_pages, (n + LP_KV_PAGE_TOKENS - 1) / LP_KV_PAGE_TOKENS);
+        } else
+            lp_page_table_truncate(t, kv, n);
         check_pages(tables, 5, kv);
     }
     for (int t = 0; t < 5; t++) lp_page_table_release(&tables[t], kv);
@@ -82,12 +85,14 @@ static void unknown_types_and_absurd_sizes_are_refused(void **state) {
     assert_int_equal(lp_kv_new(&kv, dev, layers, 2, LP_TYPE_Q4_0, 100, &err), LP_STATUS_INVALID);
     assert_non_null(strstr(err.text, "Q4_0"));
     assert_int_equal(lp_kv_new(&kv, dev, layers, 2, LP_TYPE_F16, 0, &err), LP_STATUS_INVALID);
-    assert_int_equal(lp_kv_new(&kv, dev, layers, 2, LP_TYPE_F16, INT64_MAX, &err), LP_STATUS_INVALID);
+    assert_int_equal(lp_kv_new(&kv, dev, layers, 2, LP_TYPE_F16, INT64_MAX, &err),
+                     LP_STATUS_INVALID);
     lp_backend_ref.close(dev);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pages_are_never_shared_nor_lost), cmocka_unit_test(sizes_and_views),
-                                       cmocka_unit_test(unknown_types_and_absurd_sizes_are_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pages_are_never_shared_nor_lost), cmocka_unit_test(sizes_and_views),
+        cmocka_unit_test(unknown_types_and_absurd_sizes_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,7 +40,9 @@ static void generate(limpid_request_options *o, const char *prompt, struct resul
     int32_t *ids;
     size_t n_ids;
     *out = (struct result){0};
-    assert_int_equal(limpid_tokenize(model, prompt, strlen(prompt), LIMPID_SPECIAL, &ids, &n_ids, &err), LIMPID_OK);
+    assert_int_equal(
+        limpid_tokenize(model, prompt, strlen(prompt), LIMPID_SPECIAL, &ids, &n_ids, &err),
+        LIMPID_OK);
     o->tokens = ids;
     o->n_tokens = n_ids;
     if (limpid_request_new(&request, engine, o, &err)) fail_msg("%s", err.text);
@@ -51,7 +53,8 @@ static void generate(limpid_request_options *o, const char *prompt, struct resul
             out->n_prompt_events++;
             continue;
         }
-        if (event.kind == LIMPID_EVENT_TOKEN && out->n_tokens++ == 0) out->first_logprob = event.logprob;
+        if (event.kind == LIMPID_EVENT_TOKEN && out->n_tokens++ == 0)
+            out->first_logprob = event.logprob;
         memcpy(out->text + out->len, event.text, event.text_len);
         out->len += event.text_len;
     } while (event.kind != LIMPID_EVENT_DONE);
@@ -111,8 +114,9 @@ static void the_context_is_never_cut_silently(void **state) {
     o.ignore_eos = true;
     generate(&o, "Once upon a time", &r);
     assert_string_equal(r.finish, "length");
-    assert_int_equal(r.n_prompt + r.n_tokens, 256 + 1); // the last token needs no place in the cache
-    generate(&o, "Once upon a time", &r);               // and the next request has the whole context again
+    assert_int_equal(r.n_prompt + r.n_tokens,
+                     256 + 1);            // the last token needs no place in the cache
+    generate(&o, "Once upon a time", &r); // and the next request has the whole context again
     assert_int_equal(r.n_prompt + r.n_tokens, 256 + 1);
     int32_t ids[300] = {0};
     limpid_request *request;
@@ -192,10 +196,13 @@ static void bad_requests_are_named(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_and_stops_at_the_end_token), cmocka_unit_test(ends_at_max_tokens),
-        cmocka_unit_test(stop_texts_cross_tokens_and_are_left_out), cmocka_unit_test(the_context_is_never_cut_silently),
-        cmocka_unit_test(prompt_log_probabilities), cmocka_unit_test(a_reused_sequence_gives_the_same_text),
-        cmocka_unit_test(same_seed_same_text), cmocka_unit_test(bad_requests_are_named)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(answers_and_stops_at_the_end_token),
+                                       cmocka_unit_test(ends_at_max_tokens),
+                                       cmocka_unit_test(stop_texts_cross_tokens_and_are_left_out),
+                                       cmocka_unit_test(the_context_is_never_cut_silently),
+                                       cmocka_unit_test(prompt_log_probabilities),
+                                       cmocka_unit_test(a_reused_sequence_gives_the_same_text),
+                                       cmocka_unit_test(same_seed_same_text),
+                                       cmocka_unit_test(bad_requests_are_named)};
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -5,13 +5,19 @@
 
 // GLM-5's head sizes
 static struct lp_route_work work(int64_t n_query, int64_t n_kv, int32_t top_k) {
-    return (struct lp_route_work){.n_query = n_query, .n_kv = n_kv, .top_k = top_k, .nope = 192, .rope = 64,
-                                  .latent = 512, .v_dim = 256};
+    return (struct lp_route_work){.n_query = n_query,
+                                  .n_kv = n_kv,
+                                  .top_k = top_k,
+                                  .nope = 192,
+                                  .rope = 64,
+                                  .latent = 512,
+                                  .v_dim = 256};
 }
 
 static void few_queries_absorb_many_expand(void **state) {
     (void)state;
-    struct lp_route_work one = work(1, 1, 0), decode = work(1, 5000, 0), prompt = work(512, 512, 0), late = work(16, 100000, 0);
+    struct lp_route_work one = work(1, 1, 0), decode = work(1, 5000, 0), prompt = work(512, 512, 0),
+                         late = work(16, 100000, 0);
     assert_string_equal(lp_route_choose(&one).name, "absorbed");
     assert_string_equal(lp_route_choose(&decode).name, "absorbed");
     assert_string_equal(lp_route_choose(&prompt).name, "expanded");
@@ -71,9 +77,12 @@ static void names_are_parsed(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(few_queries_absorb_many_expand), cmocka_unit_test(a_one_token_prompt_is_no_special_case),
-        cmocka_unit_test(selection_starts_behind_top_k),  cmocka_unit_test(forces_are_obeyed_and_reported),
-        cmocka_unit_test(deterministic_knows_one_form),   cmocka_unit_test(names_are_parsed),
+        cmocka_unit_test(few_queries_absorb_many_expand),
+        cmocka_unit_test(a_one_token_prompt_is_no_special_case),
+        cmocka_unit_test(selection_starts_behind_top_k),
+        cmocka_unit_test(forces_are_obeyed_and_reported),
+        cmocka_unit_test(deterministic_knows_one_form),
+        cmocka_unit_test(names_are_parsed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

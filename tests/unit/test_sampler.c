@@ -61,7 +61,8 @@ static void same_seed_same_tokens(void **state) {
     struct lp_sampler a, b;
     lp_sampler_init(&a, 1, 1, 0, 5, never, 6, NULL);
     lp_sampler_init(&b, 1, 1, 0, 5, never, 6, NULL);
-    for (int i = 0; i < 100; i++) assert_int_equal(lp_sampler_pick(&a, logits), lp_sampler_pick(&b, logits));
+    for (int i = 0; i < 100; i++)
+        assert_int_equal(lp_sampler_pick(&a, logits), lp_sampler_pick(&b, logits));
     lp_sampler_release(&a);
     lp_sampler_release(&b);
 }
@@ -72,16 +73,20 @@ static void settings_out_of_range_are_named(void **state) {
     struct lp_err err;
     const float bad[][2] = {{-1, 1}, {NAN, 1}, {INFINITY, 1}, {1, 0}, {1, 1.5f}, {1, NAN}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
-        assert_int_equal(lp_sampler_init(&s, bad[i][0], bad[i][1], 0, 1, never, 6, &err), LP_STATUS_INVALID);
+        assert_int_equal(lp_sampler_init(&s, bad[i][0], bad[i][1], 0, 1, never, 6, &err),
+                         LP_STATUS_INVALID);
     assert_int_equal(lp_sampler_init(&s, 1, 1, -1, 1, never, 6, &err), LP_STATUS_INVALID);
     assert_non_null(strstr(err.text, "top_k is -1"));
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(greedy_skips_padding_and_breaks_ties_low), cmocka_unit_test(log_probabilities_sum_to_one),
-        cmocka_unit_test(top_is_ordered), cmocka_unit_test(shares_follow_temperature_and_filters),
-        cmocka_unit_test(same_seed_same_tokens), cmocka_unit_test(settings_out_of_range_are_named),
+        cmocka_unit_test(greedy_skips_padding_and_breaks_ties_low),
+        cmocka_unit_test(log_probabilities_sum_to_one),
+        cmocka_unit_test(top_is_ordered),
+        cmocka_unit_test(shares_follow_temperature_and_filters),
+        cmocka_unit_test(same_seed_same_tokens),
+        cmocka_unit_test(settings_out_of_range_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

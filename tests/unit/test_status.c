@@ -5,7 +5,8 @@
 static void text_and_code_are_set(void **state) {
     (void)state;
     struct lp_err err;
-    assert_int_equal(lp_err_set(&err, LP_STATUS_FORMAT, "key %s is %d", "a.b", 7), LP_STATUS_FORMAT);
+    assert_int_equal(lp_err_set(&err, LP_STATUS_FORMAT, "key %s is %d", "a.b", 7),
+                     LP_STATUS_FORMAT);
     assert_int_equal(err.status, LP_STATUS_FORMAT);
     assert_string_equal(err.text, "key a.b is 7");
     assert_int_equal(lp_err_set(NULL, LP_STATUS_IO, "x"), LP_STATUS_IO);

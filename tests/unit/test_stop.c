@@ -4,7 +4,8 @@
 #include "engine/stop.h"
 
 // Feeds text in pieces of the given size; returns what was given out and whether a stop was met.
-static int feed(const char *text, size_t piece, const char *const *stops, size_t n, char *out, size_t out_bytes) {
+static int feed(const char *text, size_t piece, const char *const *stops, size_t n, char *out,
+                size_t out_bytes) {
     struct lp_stop stop;
     struct lp_bytes given = {0};
     int met = -1;
@@ -41,7 +42,8 @@ static void nothing_is_lost_or_repeated_without_a_match(void **state) {
     for (size_t piece = 1; piece < 12; piece++) {
         assert_int_equal(feed("Alice! Ali", piece, stops, 2, out, sizeof out), -1);
         assert_string_equal(out, "Alice! Ali");
-        assert_int_equal(feed("aaaab", piece, overlap, 1, out, sizeof out), 0); // the match begins inside a failed one
+        assert_int_equal(feed("aaaab", piece, overlap, 1, out, sizeof out),
+                         0); // the match begins inside a failed one
         assert_string_equal(out, "aa");
     }
 }
@@ -53,7 +55,8 @@ static void random_texts_agree_with_strstr(void **state) {
     for (int round = 0; round < 3000; round++) {
         char text[41] = {0}, stop_text[4] = {0}, out[64];
         for (int i = 0; i < 40; i++) text[i] = "ab"[lp_rng_u64(&rng) % 2];
-        for (size_t i = 0; i < 1 + lp_rng_u64(&rng) % 3; i++) stop_text[i] = "abc"[lp_rng_u64(&rng) % 3];
+        for (size_t i = 0; i < 1 + lp_rng_u64(&rng) % 3; i++)
+            stop_text[i] = "abc"[lp_rng_u64(&rng) % 3];
         const char *const stops[] = {stop_text};
         int met = feed(text, 1 + lp_rng_u64(&rng) % 5, stops, 1, out, sizeof out);
         char *at = strstr(text, stop_text);
@@ -74,7 +77,9 @@ static void an_empty_stop_text_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(matches_across_piece_borders), cmocka_unit_test(nothing_is_lost_or_repeated_without_a_match),
-        cmocka_unit_test(random_texts_agree_with_strstr), cmocka_unit_test(an_empty_stop_text_is_refused)};
+        cmocka_unit_test(matches_across_piece_borders),
+        cmocka_unit_test(nothing_is_lost_or_repeated_without_a_match),
+        cmocka_unit_test(random_texts_agree_with_strstr),
+        cmocka_unit_test(an_empty_stop_text_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

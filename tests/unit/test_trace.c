@@ -17,13 +17,17 @@ static void events_are_json_lines(void **state) {
     assert_true(fd >= 0);
     close(fd);
     assert_int_equal(lp_trace_open(&trace, path, &err), LP_OK);
-    lp_trace_emit_step(trace, &(struct lp_trace_step){.step = 3, .n_tokens = 17, .n_sequences = 1, .duration_us = -1});
-    lp_trace_emit_attention(trace, &(struct lp_trace_attention){.layer = 2, .route = "a\"b\\", .reason = "tab\there"});
+    lp_trace_emit_step(trace, &(struct lp_trace_step){
+                                  .step = 3, .n_tokens = 17, .n_sequences = 1, .duration_us = -1});
+    lp_trace_emit_attention(
+        trace, &(struct lp_trace_attention){.layer = 2, .route = "a\"b\\", .reason = "tab\there"});
     assert_int_equal(lp_trace_close(trace, &err), LP_OK);
     assert_int_equal(lp_file_read(path, 1 << 20, &text, &len, &err), LP_OK);
     assert_non_null(strstr(text, "{\"event\":\"step\",\"time_us\":"));
-    assert_non_null(strstr(text, "\"step\":3,\"n_tokens\":17,\"n_sequences\":1,\"duration_us\":-1}\n"));
-    assert_non_null(strstr(text, "\"route\":\"a\\\"b\\\\\",\"reason\":\"tab\\u0009here\",\"kernel\":\"\"}\n"));
+    assert_non_null(
+        strstr(text, "\"step\":3,\"n_tokens\":17,\"n_sequences\":1,\"duration_us\":-1}\n"));
+    assert_non_null(
+        strstr(text, "\"route\":\"a\\\"b\\\\\",\"reason\":\"tab\\u0009here\",\"kernel\":\"\"}\n"));
     lp_free(text);
     unlink(path);
 }

@@ -44,8 +44,9 @@ static lp_status cpu_open(struct lp_device **out, const struct lp_device_options
 // ---- scratch
 
 #define RESERVE_FIELDS(X)                                                                          \
-    X(n_rows) X(n_context) X(max_width) X(n_experts) X(n_used) X(expert_width) X(n_heads) X(latent)  \
-    X(rope) X(nope) X(v_dim) X(index_heads) X(index_width)
+    X(n_rows)                                                                                      \
+    X(n_context) X(max_width) X(n_experts) X(n_used) X(expert_width) X(n_heads) X(latent) X(rope)  \
+        X(nope) X(v_dim) X(index_heads) X(index_width)
 
 static struct lp_reserve merged(struct lp_reserve a, const struct lp_reserve *b) {
 #define LARGER(field)                                                                              \

@@ -1,13 +1,14 @@
-// Routed experts. A slice of rows becomes pairs (row, j), grouped by expert with a counting sort, so
-// that an expert's weights are read once for all its rows. One job, two phases with a barrier between:
+// Routed experts. A slice of rows becomes pairs (row, j), grouped by expert with a counting sort,
+// so that an expert's weights are read once for all its rows. One job, two phases with a barrier
+// between:
 //
 //   1. items (active expert, blocks of gate/up rows):  hidden[pair] = silu(gate x) * (up x)
 //      then the hidden rows are quantised where `down` wants 8 bits
 //   2. items of down rows: every active expert's product for the block into pairs[place], then
 //      y[row] += sum over j of weight * pairs[place of (row, j)], j ascending
 //
-// A block of y belongs to one worker and its sum runs in the order of j, so neither the grouping nor
-// the slices show in the result.
+// A block of y belongs to one worker and its sum runs in the order of j, so neither the grouping
+// nor the slices show in the result.
 #include <assert.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -41,7 +42,8 @@ static void group_pairs(struct experts_job *job) {
         if (s->begins[e + 1] > 0) s->active[job->n_active++] = (int32_t)e;
         s->begins[e + 1] += s->begins[e];
     }
-    // Filling moves begins[e] to the end of e, which is the begin of e + 1; the loop after undoes it.
+    // Filling moves begins[e] to the end of e, which is the begin of e + 1; the loop after undoes
+    // it.
     for (int64_t p = 0; p < job->n_pairs; p++) {
         int32_t place = s->begins[ids[p]]++;
         s->order[place] = (int32_t)p;
@@ -59,12 +61,15 @@ static struct lp_cpu_rows input_rows(const struct experts_job *job, const struct
     const struct lp_op_experts *op = job->op;
     if (mat->kernel->act == LP_CPU_ACT_Q8)
         return (struct lp_cpu_rows){(const unsigned char *)job->dev->mat_scratch->act,
-                                    (size_t)lp_cpu_quads(mat->n_in) * sizeof(struct lp_act_quad), index};
+                                    (size_t)lp_cpu_quads(mat->n_in) * sizeof(struct lp_act_quad),
+                                    index};
     return (struct lp_cpu_rows){(const unsigned char *)(op->x + job->first_x * op->x_stride),
                                 (size_t)op->x_stride * sizeof(float), index};
 }
 
-static float silu(float a) { return a / (1.0f + expf(-a)); }
+static float silu(float a) {
+    return a / (1.0f + expf(-a));
+}
 
 static void up_block(const struct experts_job *job, const struct lp_cpu_mat *gate,
                      const struct lp_cpu_mat *up, int64_t row, int32_t begin, int32_t end,
@@ -73,7 +78,8 @@ static void up_block(const struct experts_job *job, const struct lp_cpu_mat *gat
     int n_rows = gate->n_out - row < LP_MAT_ROWS ? (int)(gate->n_out - row) : LP_MAT_ROWS;
     for (int32_t p = begin; p < end; p += LP_MAT_MAX_X) {
         int64_t n = end - p < LP_MAT_MAX_X ? end - p : LP_MAT_MAX_X;
-        lp_cpu_mat_block(gate, row, n_rows, input_rows(job, gate, s->rows + p), n, w->panel, w->tile);
+        lp_cpu_mat_block(gate, row, n_rows, input_rows(job, gate, s->rows + p), n, w->panel,
+                         w->tile);
         lp_cpu_mat_block(up, row, n_rows, input_rows(job, up, s->rows + p), n, w->panel, w->tile2);
         for (int64_t i = 0; i < n; i++) {
             float *hidden = s->hidden + s->order[p + i] * job->width + row;
@@ -83,7 +89,8 @@ static void up_block(const struct experts_job *job, const struct lp_cpu_mat *gat
     }
 }
 
-static void up_item(const struct experts_job *job, int64_t item, const struct lp_cpu_mat_worker *w) {
+static void up_item(const struct experts_job *job, int64_t item,
+                    const struct lp_cpu_mat_worker *w) {
     const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
     int32_t expert = s->active[item / job->n_up_items];
     struct lp_cpu_mat gate = lp_cpu_mat_of(job->dev, job->op->gate, expert);
@@ -99,12 +106,14 @@ static struct lp_cpu_rows hidden_rows(const struct experts_job *job, const int32
     const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
     if (job->q8_hidden)
         return (struct lp_cpu_rows){(const unsigned char *)s->hidden_act,
-                                    (size_t)lp_cpu_quads(job->width) * sizeof(struct lp_act_quad), index};
-    return (struct lp_cpu_rows){(const unsigned char *)s->hidden, (size_t)job->width * sizeof(float),
-                                index};
+                                    (size_t)lp_cpu_quads(job->width) * sizeof(struct lp_act_quad),
+                                    index};
+    return (struct lp_cpu_rows){(const unsigned char *)s->hidden,
+                                (size_t)job->width * sizeof(float), index};
 }
 
-static void add_weighted(const struct experts_job *job, const float *pairs, int64_t row, int n_rows) {
+static void add_weighted(const struct experts_job *job, const float *pairs, int64_t row,
+                         int n_rows) {
     const struct lp_op_experts *op = job->op;
     const int32_t *places = job->dev->mat_scratch->places;
     for (int64_t t = 0; t < job->n_x; t++) {
@@ -119,7 +128,8 @@ static void add_weighted(const struct experts_job *job, const float *pairs, int6
     }
 }
 
-static void down_item(const struct experts_job *job, int64_t item, const struct lp_cpu_mat_worker *w) {
+static void down_item(const struct experts_job *job, int64_t item,
+                      const struct lp_cpu_mat_worker *w) {
     const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
     const int64_t n_out = job->op->down->n_out;
     int64_t row = item * job->down_blocks * LP_MAT_ROWS;
@@ -129,7 +139,8 @@ static void down_item(const struct experts_job *job, int64_t item, const struct 
             int32_t e = s->active[a], begin = s->begins[e];
             struct lp_cpu_mat down = lp_cpu_mat_of(job->dev, job->op->down, e);
             lp_cpu_mat_block(&down, row, n_rows, hidden_rows(job, s->order + begin),
-                             s->begins[e + 1] - begin, w->panel, w->pairs + (int64_t)begin * LP_MAT_ROWS);
+                             s->begins[e + 1] - begin, w->panel,
+                             w->pairs + (int64_t)begin * LP_MAT_ROWS);
         }
         add_weighted(job, w->pairs, row, n_rows);
     }
@@ -163,7 +174,8 @@ static void experts_worker(void *job_, int worker, int n_workers) {
                              s->hidden_act);
         meet(job, n_workers);
     }
-    while ((item = atomic_fetch_add(&job->next_down, 1)) < job->n_down_items) down_item(job, item, w);
+    while ((item = atomic_fetch_add(&job->next_down, 1)) < job->n_down_items)
+        down_item(job, item, w);
 }
 
 static void plan_items(struct experts_job *job) {
@@ -177,8 +189,8 @@ static void plan_items(struct experts_job *job) {
     job->n_down_items = (down.n_out + down_rows - 1) / down_rows;
 }
 
-static void experts_slice(struct lp_cpu_device *dev, const struct lp_op_experts *op, int64_t first_x,
-                          int64_t n_x) {
+static void experts_slice(struct lp_cpu_device *dev, const struct lp_op_experts *op,
+                          int64_t first_x, int64_t n_x) {
     const int64_t n_in = op->gate->n_in;
     struct experts_job job = {.dev = dev,
                               .op = op,

@@ -35,7 +35,9 @@ uint32_t lp_cpu_features_detect(void) {
     return bits;
 }
 #else
-uint32_t lp_cpu_features_detect(void) { return 0; }
+uint32_t lp_cpu_features_detect(void) {
+    return 0;
+}
 #endif
 
 static const struct level {

@@ -1,7 +1,9 @@
-// One matrix per head. Plain: the block product of cpu_matmul.c, head by head. Transposed: y += x[d]
-// W[d] over the rows d, on panels of rows dequantised to float32 (activations stay as they are);
+// One matrix per head. Plain: the block product of cpu_matmul.c, head by head. Transposed: y +=
+// x[d] W[d] over the rows d, on panels of rows dequantised to float32 (activations stay as they
+// are);
 //     y[j] = p0 + p1 + ...,  p = the sum over one panel of LP_MAT_AXPY rows, d ascending.
-// Items are (head, blocks of rows) or (head, chunk of columns): each output value is made by one worker.
+// Items are (head, blocks of rows) or (head, chunk of columns): each output value is made by one
+// worker.
 #include <assert.h>
 #include <stdatomic.h>
 
@@ -37,16 +39,18 @@ static struct lp_cpu_rows inputs_of_head(const struct head_job *job, int64_t hea
     const struct lp_op_head_matmul *op = job->op;
     if (!job->q8) {
         const float *x = op->x + job->first_x * op->x_row_stride + head * op->x_head_stride;
-        return (struct lp_cpu_rows){(const unsigned char *)x, (size_t)op->x_row_stride * sizeof(float),
-                                    NULL};
+        return (struct lp_cpu_rows){(const unsigned char *)x,
+                                    (size_t)op->x_row_stride * sizeof(float), NULL};
     }
     const int64_t n_quads = lp_cpu_quads(op->w->n_in), per_row = inputs_per_row(op);
-    const struct lp_act_quad *act = job->dev->mat_scratch->act + (per_row == 1 ? 0 : head * n_quads);
+    const struct lp_act_quad *act =
+        job->dev->mat_scratch->act + (per_row == 1 ? 0 : head * n_quads);
     return (struct lp_cpu_rows){(const unsigned char *)act,
                                 (size_t)(per_row * n_quads) * sizeof *act, NULL};
 }
 
-static void head_item(const struct head_job *job, int64_t item, const struct lp_cpu_mat_worker *scratch) {
+static void head_item(const struct head_job *job, int64_t item,
+                      const struct lp_cpu_mat_worker *scratch) {
     const struct lp_op_head_matmul *op = job->op;
     int64_t head = item / job->n_row_items;
     int64_t row = item % job->n_row_items * job->item_blocks * LP_MAT_ROWS;
@@ -56,7 +60,8 @@ static void head_item(const struct head_job *job, int64_t item, const struct lp_
         int n_rows = mat.n_out - row < LP_MAT_ROWS ? (int)(mat.n_out - row) : LP_MAT_ROWS;
         lp_cpu_mat_block(&mat, row, n_rows, x, job->n_x, scratch->panel, scratch->tile);
         for (int64_t t = 0; t < job->n_x; t++) {
-            float *y = op->y + (job->first_x + t) * op->y_row_stride + head * op->y_head_stride + row;
+            float *y =
+                op->y + (job->first_x + t) * op->y_row_stride + head * op->y_head_stride + row;
             for (int r = 0; r < n_rows; r++) y[r] = scratch->tile[t * LP_MAT_ROWS + r];
         }
     }
@@ -66,7 +71,8 @@ static void head_worker(void *job_, int worker, int n_workers) {
     struct head_job *job = job_;
     if (job->quantize) {
         size_t begin, end;
-        lp_worker_range((size_t)(job->n_x * inputs_per_row(job->op)), 1, worker, n_workers, &begin, &end);
+        lp_worker_range((size_t)(job->n_x * inputs_per_row(job->op)), 1, worker, n_workers, &begin,
+                        &end);
         quantize_inputs(job, (int64_t)begin, (int64_t)end);
         if (n_workers > 1) lp_workers_barrier(job->dev->workers);
     }
@@ -78,8 +84,8 @@ static void head_worker(void *job_, int worker, int n_workers) {
     }
 }
 
-static void plain_slice(struct lp_cpu_device *dev, const struct lp_op_head_matmul *op, int64_t first_x,
-                        int64_t n_x) {
+static void plain_slice(struct lp_cpu_device *dev, const struct lp_op_head_matmul *op,
+                        int64_t first_x, int64_t n_x) {
     struct head_job job = {.dev = dev, .op = op, .first_x = first_x, .n_x = n_x};
     struct lp_cpu_mat mat = lp_cpu_mat_of(dev, op->w, 0);
     job.q8 = mat.kernel->act == LP_CPU_ACT_Q8;
@@ -112,9 +118,9 @@ static void transposed_item(const struct transposed_job *job, int64_t item, floa
             for (int i = 0; i < n_d; i++)
                 lp_cpu_mat_to_f32(&mat, d + i, first, n, panel + i * LP_MAT_PANEL_F32);
             for (int64_t t = t0; t < t1; t++)
-                mat.kernel->axpy(panel, n_d, op->x + t * op->x_row_stride + head * op->x_head_stride + d,
-                                 op->y + t * op->y_row_stride + head * op->y_head_stride + first, n,
-                                 d == 0);
+                mat.kernel->axpy(
+                    panel, n_d, op->x + t * op->x_row_stride + head * op->x_head_stride + d,
+                    op->y + t * op->y_row_stride + head * op->y_head_stride + first, n, d == 0);
         }
     }
 }
@@ -142,7 +148,8 @@ void lp_cpu_head_matmul(struct lp_device *base, const struct lp_op_head_matmul *
     int64_t slice = LP_MAT_MAX_X;
     if (dev->mat_kernels[w->type]->act == LP_CPU_ACT_Q8) {
         int64_t fit = dev->mat_scratch->act_quads / (inputs_per_row(op) * lp_cpu_quads(w->n_in));
-        assert(fit > 0 && "lp_reserve covers n_heads inputs of latent, v_dim or nope + rope values");
+        assert(fit > 0 &&
+               "lp_reserve covers n_heads inputs of latent, v_dim or nope + rope values");
         if (fit < slice) slice = fit;
     }
     for (int64_t t = 0; t < op->n_rows; t += slice)

@@ -8,7 +8,9 @@
 #define PANEL_F32_BYTES (LP_MAT_ROWS * LP_MAT_PANEL_F32 * sizeof(float))
 #define PANEL_BYTES (PANEL_Q8_BYTES > PANEL_F32_BYTES ? PANEL_Q8_BYTES : PANEL_F32_BYTES)
 
-static int64_t max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 // A cursor over the block: first with base NULL to add up the sizes, then to hand out the parts.
 struct cutter {
@@ -31,8 +33,8 @@ static void *cut(struct cutter *c, int64_t n, int64_t m, size_t size) {
     return part;
 }
 
-static void cut_all(struct lp_cpu_mat_scratch *s, int n_workers, int64_t n_used, int64_t expert_width,
-                    struct cutter *c) {
+static void cut_all(struct lp_cpu_mat_scratch *s, int n_workers, int64_t n_used,
+                    int64_t expert_width, struct cutter *c) {
     s->act = cut(c, s->act_quads, 1, sizeof(struct lp_act_quad));
     for (int i = 0; i < n_workers; i++) {
         struct lp_cpu_mat_worker *w = &s->workers[i];
@@ -60,9 +62,12 @@ lp_status lp_cpu_mat_reserve(struct lp_cpu_device *dev, const struct lp_reserve 
         return lp_err_memory(err, sizeof *s, "matrix scratch");
     }
     s->workers = workers;
-    int64_t slice = need->n_rows < 1 ? 1 : need->n_rows < LP_MAT_MAX_X ? need->n_rows : LP_MAT_MAX_X;
+    int64_t slice = need->n_rows < 1              ? 1
+                    : need->n_rows < LP_MAT_MAX_X ? need->n_rows
+                                                  : LP_MAT_MAX_X;
     int64_t head_width = max64(max64(need->latent, need->v_dim), need->nope + need->rope);
-    int64_t row_quads = max64(lp_cpu_quads(need->max_width), need->n_heads * lp_cpu_quads(head_width));
+    int64_t row_quads =
+        max64(lp_cpu_quads(need->max_width), need->n_heads * lp_cpu_quads(head_width));
     uint64_t quads = 0, pairs = 0, hidden = 0;
     bool ok = need->max_width >= 0 && need->n_used >= 0 && need->expert_width >= 0 &&
               need->n_experts >= 0 && lp_mul_u64((uint64_t)slice, (uint64_t)row_quads, &quads) &&

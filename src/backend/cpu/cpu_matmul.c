@@ -1,9 +1,10 @@
 // Matrix products: the block product and the drivers of matmul and embed.
 //
-// Weights are walked in blocks of LP_MAT_ROWS rows. A block meets up to LP_MAT_MAX_X activation rows:
-// few of them directly from the stored rows (dot), more by unpacking the block chunk by chunk into a
-// panel that stays in the cache while all activation rows pass. Threads take items of blocks from a
-// shared counter; the inner dimension is never split, so results do not depend on who took what.
+// Weights are walked in blocks of LP_MAT_ROWS rows. A block meets up to LP_MAT_MAX_X activation
+// rows: few of them directly from the stored rows (dot), more by unpacking the block chunk by chunk
+// into a panel that stays in the cache while all activation rows pass. Threads take items of blocks
+// from a shared counter; the inner dimension is never split, so results do not depend on who took
+// what.
 #include <assert.h>
 #include <stdatomic.h>
 
@@ -11,7 +12,8 @@
 
 #define DIRECT_MAX 2 // activation rows up to which unpacking into a panel does not pay
 
-struct lp_cpu_mat lp_cpu_mat_of(const struct lp_cpu_device *dev, const struct lp_weight *w, int64_t m) {
+struct lp_cpu_mat lp_cpu_mat_of(const struct lp_cpu_device *dev, const struct lp_weight *w,
+                                int64_t m) {
     const struct lp_cpu_mat_kernel *kernel = dev->mat_kernels[w->type];
     assert(kernel);
     return (struct lp_cpu_mat){
@@ -61,7 +63,8 @@ void lp_cpu_mat_block(const struct lp_cpu_mat *mat, int64_t first_row, int n_row
                          out + t * LP_MAT_ROWS);
 }
 
-int64_t lp_cpu_mat_item_blocks(const struct lp_cpu_mat *mat, int64_t n_items_beside, int n_workers) {
+int64_t lp_cpu_mat_item_blocks(const struct lp_cpu_mat *mat, int64_t n_items_beside,
+                               int n_workers) {
     int64_t n_blocks = (mat->n_out + LP_MAT_ROWS - 1) / LP_MAT_ROWS;
     int64_t by_bytes = (int64_t)(16384 / (mat->row_bytes * LP_MAT_ROWS + 1)) + 1;
     int64_t by_share = n_blocks * n_items_beside / (4 * n_workers);
@@ -79,7 +82,8 @@ void lp_cpu_quantize_rows(const float *x, int64_t x_stride, int64_t n, int64_t b
 #endif
 }
 
-void lp_cpu_mat_to_f32(const struct lp_cpu_mat *mat, int64_t row, int64_t first, int64_t n, float *out) {
+void lp_cpu_mat_to_f32(const struct lp_cpu_mat *mat, int64_t row, int64_t first, int64_t n,
+                       float *out) {
     const uint8_t *w = mat->data + (size_t)row * mat->row_bytes;
     if (mat->kernel->act == LP_CPU_ACT_F32) {
         mat->kernel->unpack(mat->type, w, first, n, out);
@@ -116,7 +120,8 @@ static void store_block(const struct lp_op_matmul *op, const float *tile, int64_
     }
 }
 
-static void matmul_item(struct matmul_job *job, int64_t item, const struct lp_cpu_mat_worker *scratch) {
+static void matmul_item(struct matmul_job *job, int64_t item,
+                        const struct lp_cpu_mat_worker *scratch) {
     int64_t t = item % job->n_x_items * job->item_x;
     int64_t n_x = job->n_x - t < job->item_x ? job->n_x - t : job->item_x;
     struct lp_cpu_rows x = job->x;
@@ -169,9 +174,11 @@ static void matmul_slice(struct lp_cpu_device *dev, const struct lp_op_matmul *o
         job.x = (struct lp_cpu_rows){(const unsigned char *)dev->mat_scratch->act,
                                      (size_t)n_quads * sizeof(struct lp_act_quad), NULL};
         job.quantize = n_x > 1 && n_x * n_in > LP_MAT_QUANTIZE_ALONE;
-        if (!job.quantize) lp_cpu_quantize_rows(x, op->x_stride, n_in, 0, n_x, dev->mat_scratch->act);
+        if (!job.quantize)
+            lp_cpu_quantize_rows(x, op->x_stride, n_in, 0, n_x, dev->mat_scratch->act);
     } else {
-        job.x = (struct lp_cpu_rows){(const unsigned char *)x, (size_t)op->x_stride * sizeof(float), NULL};
+        job.x = (struct lp_cpu_rows){(const unsigned char *)x, (size_t)op->x_stride * sizeof(float),
+                                     NULL};
     }
     plan_items(&job, dev->n_workers);
     lp_cpu_run(dev, n_x * n_in * job.mat.n_out, matmul_worker, &job);

@@ -75,7 +75,8 @@ extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f32, lp_cpu_mat_avx2_f16, 
     lp_cpu_mat_avx2_dequant;
 
 // The types with 8-bit kernels: stem, type. cpu_matmul_avx2_q32.c (blocks of 32 and 64 values) and
-// cpu_matmul_avx2_k.c, _iq.c (of 256) define lp_cpu_mat_avx2_<stem>, cpu_matmul_vnni.c lp_cpu_mat_vnni_<stem>.
+// cpu_matmul_avx2_k.c, _iq.c (of 256) define lp_cpu_mat_avx2_<stem>, cpu_matmul_vnni.c
+// lp_cpu_mat_vnni_<stem>.
 #define LP_CPU_Q8_LIST(X)                                                                          \
     X(q8_0, Q8_0)                                                                                  \
     X(q4_0, Q4_0)                                                                                  \

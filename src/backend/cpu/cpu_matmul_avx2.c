@@ -1,5 +1,5 @@
-// AVX2 float kernels: F32, F16 and BF16 weights with the activations as they are, and any other type
-// through its dequantiser, a chunk at a time. Per pair one accumulator of 8 lanes per chunk:
+// AVX2 float kernels: F32, F16 and BF16 weights with the activations as they are, and any other
+// type through its dequantiser, a chunk at a time. Per pair one accumulator of 8 lanes per chunk:
 // lane l = sum of w[8i + l] x[8i + l] by fused multiply-add, i ascending; the tail lanes add 0 * 0.
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
@@ -23,7 +23,9 @@ LP_INLINE __m256 load_part(const float *p, int64_t n) {
 
 enum source { SOURCE_F32, SOURCE_F16, SOURCE_BF16 };
 
-LP_INLINE size_t value_bytes(enum source s) { return s == SOURCE_F32 ? 4 : 2; }
+LP_INLINE size_t value_bytes(enum source s) {
+    return s == SOURCE_F32 ? 4 : 2;
+}
 
 LP_INLINE __m256 load_w(enum source s, const uint8_t *p) {
     if (s == SOURCE_F32) return _mm256_castsi256_ps(_mm256_loadu_si256((const __m256i *)p));
@@ -52,7 +54,8 @@ LP_INLINE void chunk_rows(enum source s, const uint8_t *w, size_t row_bytes, int
         }
         if (i % 32 == 0)
             for (int r = 0; r < nr; r++) {
-                const char *p = (const char *)w + (size_t)r * row_bytes + (size_t)i * value_bytes(s);
+                const char *p =
+                    (const char *)w + (size_t)r * row_bytes + (size_t)i * value_bytes(s);
                 _mm_prefetch(p + 1024, _MM_HINT_T0);
                 if (s == SOURCE_F32) _mm_prefetch(p + 1088, _MM_HINT_T0);
             }
@@ -79,7 +82,8 @@ LP_INLINE void rows(enum source s, const uint8_t *w, size_t row_bytes, int nr, c
 LP_INLINE void dot_rows(enum source s, const uint8_t *w, size_t row_bytes, int64_t n_rows,
                         const float *x, int64_t n_in, float *out) {
     int64_t r = 0;
-    for (; r + 4 <= n_rows; r += 4) rows(s, w + (size_t)r * row_bytes, row_bytes, 4, x, n_in, out + r);
+    for (; r + 4 <= n_rows; r += 4)
+        rows(s, w + (size_t)r * row_bytes, row_bytes, 4, x, n_in, out + r);
     for (; r < n_rows; r++) rows(s, w + (size_t)r * row_bytes, row_bytes, 1, x, n_in, out + r);
 }
 
@@ -92,8 +96,8 @@ LP_INLINE void unpack_row(enum source s, const uint8_t *row, int64_t first, int6
     if (i < n) _mm256_storeu_ps(to + i, load_w_part(s, p + (size_t)i * value_bytes(s), n - i));
 }
 
-LP_INLINE void tile_pairs(const float *w, int nr, const float *const *x, int nx, int64_t n, bool add,
-                          float *out) {
+LP_INLINE void tile_pairs(const float *w, int nr, const float *const *x, int nx, int64_t n,
+                          bool add, float *out) {
     __m256 acc[2][LP_MAT_TILE];
     for (int r = 0; r < nr; r++)
         for (int t = 0; t < nx; t++) acc[r][t] = _mm256_setzero_ps();
@@ -108,7 +112,8 @@ LP_INLINE void tile_pairs(const float *w, int nr, const float *const *x, int nx,
         for (int t = 0; t < nx; t++) {
             __m256 xv = load_part(x[t] + i, n - i);
             for (int r = 0; r < nr; r++)
-                acc[r][t] = _mm256_fmadd_ps(_mm256_loadu_ps(w + r * LP_MAT_PANEL_F32 + i), xv, acc[r][t]);
+                acc[r][t] =
+                    _mm256_fmadd_ps(_mm256_loadu_ps(w + r * LP_MAT_PANEL_F32 + i), xv, acc[r][t]);
         }
     for (int r = 0; r < nr; r++)
         for (int t = 0; t < nx; t++) {
@@ -124,7 +129,8 @@ static void tile_f32(const void *panel, int n_rows, const void *const *x, int n_
     for (int r = 0; r < n_rows; r += 2) {
         const float *w = (const float *)panel + r * LP_MAT_PANEL_F32;
         bool pair = r + 1 < n_rows, add = first != 0;
-        if (pair && n_x == 4) tile_pairs(w, 2, xs, 4, n, add, out + r);
+        if (pair && n_x == 4)
+            tile_pairs(w, 2, xs, 4, n, add, out + r);
         else
             for (int k = 0; k < 1 + pair; k++)
                 for (int t = 0; t < n_x; t++)
@@ -133,7 +139,8 @@ static void tile_f32(const void *panel, int n_rows, const void *const *x, int n_
     }
 }
 
-void lp_cpu_axpy_avx2(const float *panel, int n_d, const float *x, float *y, int64_t n, bool first) {
+void lp_cpu_axpy_avx2(const float *panel, int n_d, const float *x, float *y, int64_t n,
+                      bool first) {
     int64_t j = 0;
     for (; j + 8 <= n; j += 8) {
         __m256 sum = _mm256_mul_ps(_mm256_set1_ps(x[0]), _mm256_loadu_ps(panel + j));
@@ -144,7 +151,8 @@ void lp_cpu_axpy_avx2(const float *panel, int n_d, const float *x, float *y, int
     }
     for (; j < n; j++) {
         float sum = x[0] * panel[j];
-        for (int d = 1; d < n_d; d++) sum = __builtin_fmaf(x[d], panel[d * LP_MAT_PANEL_F32 + j], sum);
+        for (int d = 1; d < n_d; d++)
+            sum = __builtin_fmaf(x[d], panel[d * LP_MAT_PANEL_F32 + j], sum);
         y[j] = first ? sum : y[j] + sum;
     }
 }

@@ -1,5 +1,5 @@
-// The kernel of machines without a faster one: any type, dequantised a chunk at a time, plain C with
-// eight partial sums that a compiler may keep in vector registers of its baseline.
+// The kernel of machines without a faster one: any type, dequantised a chunk at a time, plain C
+// with eight partial sums that a compiler may keep in vector registers of its baseline.
 #include <string.h>
 
 #include "backend/cpu/cpu_matmul.h"
@@ -16,7 +16,8 @@ static float dot_chunk(const float *restrict w, const float *restrict x, int64_t
 
 static void plain_unpack(const struct lp_type_info *type, const uint8_t *row, int64_t first,
                          int64_t n, void *panel_row) {
-    type->dequant(row + (size_t)(first / type->block_values) * type->block_bytes, panel_row, (size_t)n);
+    type->dequant(row + (size_t)(first / type->block_values) * type->block_bytes, panel_row,
+                  (size_t)n);
 }
 
 static void plain_dot(const struct lp_type_info *type, const uint8_t *w, size_t row_bytes,
@@ -37,12 +38,14 @@ static void plain_tile(const void *panel, int n_rows, const void *const *x, int 
     for (int r = 0; r < n_rows; r++)
         for (int t = 0; t < n_x; t++) {
             const float *w = (const float *)panel + r * LP_MAT_PANEL_F32;
-            float sum = dot_chunk(w, (const float *)x[t] + first, n), *y = out + t * LP_MAT_ROWS + r;
+            float sum = dot_chunk(w, (const float *)x[t] + first, n),
+                  *y = out + t * LP_MAT_ROWS + r;
             *y = first == 0 ? sum : *y + sum;
         }
 }
 
-static void plain_axpy(const float *panel, int n_d, const float *x, float *y, int64_t n, bool first) {
+static void plain_axpy(const float *panel, int n_d, const float *x, float *y, int64_t n,
+                       bool first) {
     for (int64_t j = 0; j < n; j++) {
         float sum = x[0] * panel[j];
         for (int d = 1; d < n_d; d++) sum += x[d] * panel[d * LP_MAT_PANEL_F32 + j];

@@ -70,7 +70,8 @@ BYTES(iq2_xs) {
     memcpy(&w, (const uint8_t *)b + 2 + 8 * (4 * quad + group), sizeof w); // qs[4G .. 4G + 3]
     const uint64_t *grid = lp_codebooks_iq2xs;
     return with_signs(octets(grid[w & 511], grid[w >> 16 & 511], grid[w >> 32 & 511], grid[w >> 48 & 511]),
-                      code_signs((uint32_t)(w >> 9), (uint32_t)(w >> 25), (uint32_t)(w >> 41), (uint32_t)(w >> 57)));
+                      code_signs((uint32_t)(w >> 9), (uint32_t)(w >> 25), (uint32_t)(w >> 41),
+                                 (uint32_t)(w >> 57)));
 }
 
 SCALES(iq2_s) {

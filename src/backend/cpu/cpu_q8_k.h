@@ -111,7 +111,8 @@ SCALES(iq4_xs) { // six bits: a nibble of scales_l, two bits of scales_h
     memcpy(&high, (const uint8_t *)b + 2, sizeof high);
     int s[4];
     for (int g = 0; g < 4; g++)
-        s[g] = ((b->scales_l[2 * quad + g / 2] >> 4 * (g & 1) & 15) | (high >> 2 * (4 * quad + g) & 3) << 4) - 32;
+        s[g] = ((b->scales_l[2 * quad + g / 2] >> 4 * (g & 1) & 15) |
+                (high >> 2 * (4 * quad + g) & 3) << 4) - 32;
     __m128 v = _mm_cvtepi32_ps(_mm_setr_epi32(s[0], s[1], s[2], s[3]));
     *scale = twice(_mm_mul_ps(v, _mm_set1_ps(d)));
 }

@@ -1,8 +1,8 @@
 // Activations to 8 bits, 32 values a scale: d = amax / 127, q = nearest even of x * (127 / amax).
 //
-// What is not ordinary goes through a slow path: a group with NaN or infinity becomes d = s = NaN, so
-// that every output that reads it is NaN (rule B4); a group so small that 127 / amax overflows is
-// scaled up first. Its d is then a float32 subnormal rounded up, so that |q| stays within 127.
+// What is not ordinary goes through a slow path: a group with NaN or infinity becomes d = s = NaN,
+// so that every output that reads it is NaN (rule B4); a group so small that 127 / amax overflows
+// is scaled up first. Its d is then a float32 subnormal rounded up, so that |q| stays within 127.
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include <immintrin.h>
 #include <math.h>
@@ -64,11 +64,13 @@ static void quantize_group(const float *x, struct lp_act_quad *out, int g) {
     __m256i q[4];
     for (int k = 0; k < 4; k++) q[k] = _mm256_cvtps_epi32(_mm256_mul_ps(v[k], inverse));
     // Packing works within 128-bit lanes; the permutation puts the dwords back in order.
-    __m256i bytes = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
+    __m256i bytes =
+        _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
     bytes = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
     _mm256_store_si256((__m256i *)(out->q + 32 * g), bytes);
     // Sums of 8 of (q + 128): four 64-bit lanes, two a half.
-    __m256i sums = _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+    __m256i sums =
+        _mm256_sad_epu8(_mm256_xor_si256(bytes, _mm256_set1_epi8(-128)), _mm256_setzero_si256());
     int low = (int)(_mm256_extract_epi64(sums, 0) + _mm256_extract_epi64(sums, 1)) - 16 * 128;
     int high = (int)(_mm256_extract_epi64(sums, 2) + _mm256_extract_epi64(sums, 3)) - 16 * 128;
     set_scale(out, g, amax / 127.0f, low, high);

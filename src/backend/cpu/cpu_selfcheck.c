@@ -9,8 +9,10 @@
 #include "base/rng.h"
 
 #if defined(__x86_64__)
-#define VNNI_ROW(stem, type) {"matmul", "vnni_" #stem, LP_TYPE_##type, LP_CPU_LEVEL_VNNI, &lp_cpu_mat_vnni_##stem},
-#define AVX2_ROW(stem, type) {"matmul", "avx2_" #stem, LP_TYPE_##type, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_##stem},
+#define VNNI_ROW(stem, type)                                                                       \
+    {"matmul", "vnni_" #stem, LP_TYPE_##type, LP_CPU_LEVEL_VNNI, &lp_cpu_mat_vnni_##stem},
+#define AVX2_ROW(stem, type)                                                                       \
+    {"matmul", "avx2_" #stem, LP_TYPE_##type, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_##stem},
 #endif
 
 static const struct lp_kernel candidates[] = {

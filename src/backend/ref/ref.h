@@ -25,6 +25,11 @@ void lp_ref_cache_row(const struct lp_cache_view *cache, int64_t pos, float *out
 // The i-th visible position of query q, and how many it has.
 int64_t lp_ref_visible_count(const struct lp_visible *visible, int64_t q);
 int64_t lp_ref_visible_pos(const struct lp_visible *visible, int64_t q, int64_t i);
+static inline double lp_ref_dot(const float *a, const float *b, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)a[i] * b[i];
+    return sum;
+}
 // Row r of matrix m, dequantised.
 void lp_ref_weight_row(const struct lp_weight *w, int64_t m, int64_t r, float *out);
 

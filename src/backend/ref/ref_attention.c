@@ -19,8 +19,9 @@ void lp_ref_cache_write(struct lp_device *dev, const struct lp_op_cache_write *o
     (void)dev;
     const struct lp_cache_view *cache = op->cache;
     for (int64_t t = 0; t < op->n_rows; t++)
-        lp_type_info(cache->type)->quantize(op->x + t * op->x_stride, cache_row_at(cache, op->first_pos + t),
-                                            (size_t)cache->width);
+        lp_type_info(cache->type)
+            ->quantize(op->x + t * op->x_stride, cache_row_at(cache, op->first_pos + t),
+                       (size_t)cache->width);
 }
 
 int64_t lp_ref_visible_count(const struct lp_visible *visible, int64_t q) {
@@ -39,19 +40,14 @@ static void softmax(double *scores, int64_t n) {
     for (int64_t i = 0; i < n; i++) scores[i] /= sum;
 }
 
-static double dot(const float *a, const float *b, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)a[i] * b[i];
-    return sum;
-}
-
 static void gqa_head(struct lp_ref_device *dev, const struct lp_op_gqa *op, int64_t q, int32_t h) {
     const float *query = op->q + q * op->q_stride + (int64_t)h * op->head_dim;
     int32_t kv_head = h / (op->n_heads / op->n_kv_heads);
     int64_t n = lp_ref_visible_count(&op->visible, q);
     for (int64_t s = 0; s < n; s++) {
         lp_ref_cache_row(op->k, lp_ref_visible_pos(&op->visible, q, s), dev->cache_row);
-        dev->scores[s] = op->scale * dot(query, dev->cache_row + kv_head * op->head_dim, op->head_dim);
+        dev->scores[s] =
+            op->scale * lp_ref_dot(query, dev->cache_row + kv_head * op->head_dim, op->head_dim);
     }
     softmax(dev->scores, n);
     memset(dev->sum, 0, (size_t)op->v_dim * sizeof *dev->sum);
@@ -66,7 +62,8 @@ static void gqa_head(struct lp_ref_device *dev, const struct lp_op_gqa *op, int6
 
 void lp_ref_gqa(struct lp_device *device, const struct lp_op_gqa *op) {
     for (int64_t q = 0; q < op->visible.n_queries; q++)
-        for (int32_t h = 0; h < op->n_heads; h++) gqa_head((struct lp_ref_device *)device, op, q, h);
+        for (int32_t h = 0; h < op->n_heads; h++)
+            gqa_head((struct lp_ref_device *)device, op, q, h);
 }
 
 static void absorbed_head(struct lp_ref_device *dev, const struct lp_op_mla_absorbed *op, int64_t q,
@@ -76,8 +73,8 @@ static void absorbed_head(struct lp_ref_device *dev, const struct lp_op_mla_abso
     int64_t n = lp_ref_visible_count(&op->visible, q);
     for (int64_t s = 0; s < n; s++) {
         lp_ref_cache_row(op->cache, lp_ref_visible_pos(&op->visible, q, s), dev->cache_row);
-        dev->scores[s] = op->scale * (dot(q_latent, dev->cache_row, op->latent) +
-                                      dot(q_rope, dev->cache_row + op->latent, op->rope));
+        dev->scores[s] = op->scale * (lp_ref_dot(q_latent, dev->cache_row, op->latent) +
+                                      lp_ref_dot(q_rope, dev->cache_row + op->latent, op->rope));
     }
     softmax(dev->scores, n);
     memset(dev->sum, 0, (size_t)op->latent * sizeof *dev->sum);
@@ -91,7 +88,8 @@ static void absorbed_head(struct lp_ref_device *dev, const struct lp_op_mla_abso
 
 void lp_ref_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorbed *op) {
     for (int64_t q = 0; q < op->visible.n_queries; q++)
-        for (int32_t h = 0; h < op->n_heads; h++) absorbed_head((struct lp_ref_device *)device, op, q, h);
+        for (int32_t h = 0; h < op->n_heads; h++)
+            absorbed_head((struct lp_ref_device *)device, op, q, h);
 }
 
 // k_nope[s] = W_UK[h] c[s] for all s < n_keys: W_UK is stored as [nope][latent], or transposed.
@@ -104,7 +102,8 @@ static void expand_keys(struct lp_ref_device *dev, const struct lp_op_mla_expand
         if (op->k_transposed) memset(dev->sum, 0, (size_t)op->nope * sizeof *dev->sum);
         for (int64_t r = 0; r < w->n_out; r++) {
             lp_ref_weight_row(w, h, r, dev->row);
-            if (!op->k_transposed) key[r] = (float)dot(dev->row, dev->cache_row, op->latent);
+            if (!op->k_transposed)
+                key[r] = (float)lp_ref_dot(dev->row, dev->cache_row, op->latent);
             else
                 for (int32_t d = 0; d < op->nope; d++)
                     dev->sum[d] += (double)dev->cache_row[r] * dev->row[d];
@@ -120,20 +119,20 @@ static void expand_values(struct lp_ref_device *dev, const struct lp_op_mla_expa
         lp_ref_weight_row(op->v_up, h, d, dev->row);
         for (int64_t s = 0; s < n_keys; s++) {
             lp_ref_cache_row(op->cache, s, dev->cache_row);
-            dev->values[s * op->v_dim + d] = (float)dot(dev->row, dev->cache_row, op->latent);
+            dev->values[s * op->v_dim + d] = (float)lp_ref_dot(dev->row, dev->cache_row, op->latent);
         }
     }
 }
 
-static void expanded_query(struct lp_ref_device *dev, const struct lp_op_mla_expanded *op, int64_t q,
-                           int32_t h) {
+static void expanded_query(struct lp_ref_device *dev, const struct lp_op_mla_expanded *op,
+                           int64_t q, int32_t h) {
     const float *query = op->q + q * op->q_stride + (int64_t)h * (op->nope + op->rope);
     int64_t n = lp_ref_visible_count(&op->visible, q);
     for (int64_t i = 0; i < n; i++) {
         int64_t s = lp_ref_visible_pos(&op->visible, q, i);
         lp_ref_cache_row(op->cache, s, dev->cache_row);
-        dev->scores[i] = op->scale * (dot(query, dev->keys + s * op->nope, op->nope) +
-                                      dot(query + op->nope, dev->cache_row + op->latent, op->rope));
+        dev->scores[i] = op->scale * (lp_ref_dot(query, dev->keys + s * op->nope, op->nope) +
+                                      lp_ref_dot(query + op->nope, dev->cache_row + op->latent, op->rope));
     }
     softmax(dev->scores, n);
     memset(dev->sum, 0, (size_t)op->v_dim * sizeof *dev->sum);

@@ -5,7 +5,9 @@
 
 #include "base/alloc.h"
 
-static int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t max_i64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 static lp_status ref_open(struct lp_device **out, const struct lp_device_options *options,
                           struct lp_err *err) {
@@ -21,7 +23,8 @@ static void release_scratch(struct lp_ref_device *dev) {
     void *blocks[] = {dev->row,    dev->row2,   dev->scores,     dev->sum,      dev->keys,
                       dev->values, dev->hidden, dev->expert_out, dev->cache_row};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) lp_free(blocks[i]);
-    dev->row = dev->row2 = dev->keys = dev->values = dev->hidden = dev->expert_out = dev->cache_row = NULL;
+    dev->row = dev->row2 = dev->keys = dev->values = dev->hidden = dev->expert_out =
+        dev->cache_row = NULL;
     dev->scores = dev->sum = NULL;
     dev->bytes = 0;
 }
@@ -40,8 +43,10 @@ static void *take(struct lp_ref_device *dev, int64_t n, int64_t m, size_t size, 
         return NULL;
     }
     void *block = lp_alloc(count, size);
-    if (block) dev->bytes += count * size;
-    else *ok = false;
+    if (block)
+        dev->bytes += count * size;
+    else
+        *ok = false;
     return block;
 }
 
@@ -65,8 +70,10 @@ static lp_status ref_reserve(struct lp_device *device, const struct lp_reserve *
     dev->cache_row = take(dev, 1, width, sizeof(float), &ok);
     if (ok) return LP_OK;
     release_scratch(dev);
-    return lp_err_set(err, LP_STATUS_MEMORY, "out of memory: scratch of the ref backend for %lld rows and "
-                      "%lld positions", (long long)need->n_rows, (long long)need->n_context);
+    return lp_err_set(err, LP_STATUS_MEMORY,
+                      "out of memory: scratch of the ref backend for %lld rows and "
+                      "%lld positions",
+                      (long long)need->n_rows, (long long)need->n_context);
 }
 
 static size_t ref_scratch_bytes(const struct lp_device *device) {

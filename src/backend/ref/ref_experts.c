@@ -4,12 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-static double dot(const float *a, const float *b, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)a[i] * b[i];
-    return sum;
-}
-
 // hidden[t] = silu(gate x[t]) * (up x[t]) for the rows that chose expert e, then their down product
 // into expert_out[t][j].
 static void run_expert(struct lp_ref_device *dev, const struct lp_op_experts *op, int32_t e) {
@@ -20,7 +14,7 @@ static void run_expert(struct lp_ref_device *dev, const struct lp_op_experts *op
         for (int64_t p = 0; p < n_pairs; p++) {
             if (op->ids[p] != e) continue;
             const float *x = op->x + p / op->n_used * op->x_stride;
-            double gate = dot(dev->row, x, op->gate->n_in), up = dot(dev->row2, x, op->up->n_in);
+            double gate = lp_ref_dot(dev->row, x, op->gate->n_in), up = lp_ref_dot(dev->row2, x, op->up->n_in);
             dev->hidden[p / op->n_used * width + r] = (float)(gate / (1.0 + exp(-gate)) * up);
         }
     }
@@ -29,7 +23,7 @@ static void run_expert(struct lp_ref_device *dev, const struct lp_op_experts *op
         for (int64_t p = 0; p < n_pairs; p++)
             if (op->ids[p] == e)
                 dev->expert_out[p * n_embd + r] =
-                    (float)dot(dev->row, dev->hidden + p / op->n_used * width, width);
+                    (float)lp_ref_dot(dev->row, dev->hidden + p / op->n_used * width, width);
     }
 }
 

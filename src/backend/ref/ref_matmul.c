@@ -2,14 +2,9 @@
 #include "backend/ref/ref.h"
 
 void lp_ref_weight_row(const struct lp_weight *w, int64_t m, int64_t r, float *out) {
-    const uint8_t *row = (const uint8_t *)w->data + (size_t)m * w->mat_bytes + (size_t)r * w->row_bytes;
+    const uint8_t *row =
+        (const uint8_t *)w->data + (size_t)m * w->mat_bytes + (size_t)r * w->row_bytes;
     lp_type_info(w->type)->dequant(row, out, (size_t)w->n_in);
-}
-
-static double dot(const float *a, const float *b, int64_t n) {
-    double sum = 0;
-    for (int64_t i = 0; i < n; i++) sum += (double)a[i] * b[i];
-    return sum;
 }
 
 void lp_ref_embed(struct lp_device *dev, const struct lp_op_embed *op) {
@@ -23,7 +18,7 @@ void lp_ref_matmul(struct lp_device *device, const struct lp_op_matmul *op) {
     for (int64_t r = 0; r < op->w->n_out; r++) {
         lp_ref_weight_row(op->w, 0, r, dev->row);
         for (int64_t t = 0; t < op->n_rows; t++) {
-            double sum = dot(dev->row, op->x + t * op->x_stride, op->w->n_in);
+            double sum = lp_ref_dot(dev->row, op->x + t * op->x_stride, op->w->n_in);
             if (op->bias) sum += op->bias[r];
             float *y = op->y + t * op->y_stride + r;
             *y = (float)(op->accumulate ? *y + sum : sum);
@@ -42,7 +37,8 @@ void lp_ref_head_matmul(struct lp_device *device, const struct lp_op_head_matmul
                 for (int64_t j = 0; j < w->n_in; j++) dev->sum[j] = 0;
             for (int64_t r = 0; r < w->n_out; r++) {
                 lp_ref_weight_row(w, h, r, dev->row);
-                if (!op->transposed) y[r] = (float)dot(dev->row, x, w->n_in);
+                if (!op->transposed)
+                    y[r] = (float)lp_ref_dot(dev->row, x, w->n_in);
                 else
                     for (int64_t j = 0; j < w->n_in; j++) dev->sum[j] += (double)x[r] * dev->row[j];
             }

@@ -11,7 +11,8 @@ void lp_ref_rms_norm(struct lp_device *dev, const struct lp_op_rms_norm *op) {
         double sum = 0;
         for (int32_t i = 0; i < op->width; i++) sum += (double)x[i] * x[i];
         double inverse = 1.0 / sqrt(sum / op->width + op->eps);
-        for (int32_t i = 0; i < op->width; i++) y[i] = (float)(x[i] * inverse * (op->w ? op->w[i] : 1.0f));
+        for (int32_t i = 0; i < op->width; i++)
+            y[i] = (float)(x[i] * inverse * (op->w ? op->w[i] : 1.0f));
     }
 }
 
@@ -26,7 +27,8 @@ void lp_ref_layer_norm(struct lp_device *dev, const struct lp_op_layer_norm *op)
         for (int32_t i = 0; i < op->width; i++) variance += (x[i] - mean) * (x[i] - mean);
         variance /= op->width;
         double inverse = 1.0 / sqrt(variance + op->eps);
-        for (int32_t i = 0; i < op->width; i++) y[i] = (float)((x[i] - mean) * inverse * op->w[i] + op->b[i]);
+        for (int32_t i = 0; i < op->width; i++)
+            y[i] = (float)((x[i] - mean) * inverse * op->w[i] + op->b[i]);
     }
 }
 
@@ -54,7 +56,8 @@ void lp_ref_rope(struct lp_device *dev, const struct lp_op_rope *op) {
 void lp_ref_add(struct lp_device *dev, const struct lp_op_add *op) {
     (void)dev;
     for (int64_t t = 0; t < op->n_rows; t++)
-        for (int32_t i = 0; i < op->width; i++) op->y[t * op->y_stride + i] += op->x[t * op->x_stride + i];
+        for (int32_t i = 0; i < op->width; i++)
+            op->y[t * op->y_stride + i] += op->x[t * op->x_stride + i];
 }
 
 void lp_ref_silu_mul(struct lp_device *dev, const struct lp_op_silu_mul *op) {

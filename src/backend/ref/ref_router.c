@@ -4,16 +4,22 @@
 #include <math.h>
 
 // Gate values s of all experts from the logits z.
-static double gate_value(const struct lp_op_router *op, const float *z, int32_t e, double max, double sum) {
+static double gate_value(const struct lp_op_router *op, const float *z, int32_t e, double max,
+                         double sum) {
     switch (op->gating) {
-    case LP_GATING_SOFTMAX: return exp(z[e] - max) / sum;
-    case LP_GATING_SIGMOID: return 1.0 / (1.0 + exp(-(double)z[e]));
-    case LP_GATING_SOFTMAX_SELECTED: return z[e];
+    case LP_GATING_SOFTMAX:
+        return exp(z[e] - max) / sum;
+    case LP_GATING_SIGMOID:
+        return 1.0 / (1.0 + exp(-(double)z[e]));
+    case LP_GATING_SOFTMAX_SELECTED:
+        return z[e];
     }
     return NAN;
 }
 
-static bool better(double a, double b) { return (isnan(a) && !isnan(b)) || a > b; }
+static bool better(double a, double b) {
+    return (isnan(a) && !isnan(b)) || a > b;
+}
 
 // c: what experts are chosen by.
 static double choice(const float *s, const struct lp_op_router *op, int32_t e) {
@@ -28,7 +34,8 @@ static double group_score(const float *s, const struct lp_op_router *op, int32_t
         if (better(c, first)) {
             second = first;
             first = c;
-        } else if (better(c, second)) second = c;
+        } else if (better(c, second))
+            second = c;
     }
     return op->group_score == LP_GROUP_MAX || size == 1 ? first : first + second;
 }
@@ -58,7 +65,8 @@ static void choose(const float *s, const struct lp_op_router *op, int32_t *ids) 
         for (int32_t g = 0; g * group_size < op->n_experts; g++) {
             if (!group_kept(s, op, g)) continue;
             for (int32_t e = g * group_size; e < (g + 1) * group_size; e++)
-                if (!already(ids, j, e) && (best < 0 || better(choice(s, op, e), choice(s, op, best))))
+                if (!already(ids, j, e) &&
+                    (best < 0 || better(choice(s, op, e), choice(s, op, best))))
                     best = e;
         }
         ids[j] = best;
