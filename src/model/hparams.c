@@ -41,6 +41,34 @@ void lp_hparams_fail(struct lp_hparams_reader *r, lp_status status, const char *
     r->status = lp_err_set(r->err, status, "%s", text);
 }
 
+// The value of an integer key. Some are arrays of one element per block: then all must be equal.
+static bool one_value(struct lp_hparams_reader *r, const struct lp_gguf_kv *kv, const char *key,
+                      int64_t *out) {
+    bool array = kv->type == LP_GGUF_ARRAY;
+    if (!lp_gguf_is_integral(kv->element_type) || kv->element_type == LP_GGUF_BOOL) {
+        lp_hparams_fail(r, LP_STATUS_FORMAT, "metadata key %s is of type %s%s, expected an integer",
+                        key, array ? "array of " : "", lp_gguf_value_type_name(kv->element_type));
+        return false;
+    }
+    if (array && (r->h->n_blocks == 0 || kv->count != (uint64_t)r->h->n_blocks)) {
+        lp_hparams_fail(r, LP_STATUS_FORMAT,
+                        "metadata key %s is an array of %llu elements, expected an integer or one "
+                        "element per block (%d)",
+                        key, (unsigned long long)kv->count, r->h->n_blocks);
+        return false;
+    }
+    *out = lp_gguf_int_at(kv, 0);
+    for (uint64_t i = 1; i < kv->count; i++)
+        if (lp_gguf_int_at(kv, i) != *out) {
+            lp_hparams_fail(r, LP_STATUS_UNSUPPORTED,
+                            "metadata key %s differs between layers (%lld, %lld); only equal "
+                            "values are supported",
+                            key, (long long)*out, (long long)lp_gguf_int_at(kv, i));
+            return false;
+        }
+    return true;
+}
+
 int64_t lp_hparams_int(struct lp_hparams_reader *r, const char *suffix, int64_t min, int64_t max,
                        int64_t otherwise, const char *rule) {
     if (r->status) return min;
@@ -53,25 +81,7 @@ int64_t lp_hparams_int(struct lp_hparams_reader *r, const char *suffix, int64_t 
         return min;
     }
     int64_t value = otherwise;
-    if (kv) {
-        bool array = kv->type == LP_GGUF_ARRAY;
-        if (!lp_gguf_is_integral(kv->element_type) || kv->element_type == LP_GGUF_BOOL ||
-            kv->count == 0) {
-            lp_hparams_fail(r, LP_STATUS_FORMAT,
-                            "metadata key %s is of type %s, expected an integer", key,
-                            array ? "array" : lp_gguf_value_type_name(kv->type));
-            return min;
-        }
-        value = lp_gguf_int_at(kv, 0);
-        for (uint64_t i = 1; i < kv->count; i++)
-            if (lp_gguf_int_at(kv, i) != value) {
-                lp_hparams_fail(r, LP_STATUS_UNSUPPORTED,
-                                "metadata key %s differs between layers (%lld, %lld); only equal "
-                                "values are supported",
-                                key, (long long)value, (long long)lp_gguf_int_at(kv, i));
-                return min;
-            }
-    }
+    if (kv && !one_value(r, kv, key, &value)) return min;
     if (value < min || value > max) {
         lp_hparams_fail(r, LP_STATUS_FORMAT, "metadata key %s is %lld, expected %lld to %lld", key,
                         (long long)value, (long long)min, (long long)max);
@@ -311,11 +321,11 @@ static void read_vocab_size(struct lp_hparams_reader *r) {
     int64_t n_tokens = tokens ? (int64_t)tokens->count : 0;
     r->h->n_vocab = lp_hparams_int(r, "vocab_size", 1, 1 << 24, n_tokens,
                                    n_tokens ? "the number of tokenizer.ggml.tokens" : NULL);
-    if (!r->status && n_tokens > r->h->n_vocab)
+    if (!r->status && tokens && n_tokens != r->h->n_vocab)
         lp_hparams_fail(r, LP_STATUS_FORMAT,
-                        "metadata key %s is %lld, but tokenizer.ggml.tokens has %lld elements",
-                        lp_hparams_key(r, "vocab_size"), (long long)r->h->n_vocab,
-                        (long long)n_tokens);
+                        "metadata key tokenizer.ggml.tokens has %lld elements, expected vocab_size "
+                        "(%lld); padding ids need a token of type unused",
+                        (long long)n_tokens, (long long)r->h->n_vocab);
 }
 
 lp_status lp_hparams_read(struct lp_hparams *h, const struct lp_gguf *gguf, struct lp_err *err) {

@@ -48,12 +48,18 @@ static void read_groups(struct lp_hparams_reader *r) {
         (int32_t)lp_hparams_int(r, "expert_group_count", 0, h->n_experts, v3 ? 8 : 0, rule);
     h->n_groups_used =
         (int32_t)lp_hparams_int(r, "expert_group_used_count", 0, h->n_experts, v3 ? 4 : 0, rule);
+    if (r->status) return;
+    if (h->n_groups_used > h->n_groups)
+        lp_hparams_fail(r, LP_STATUS_FORMAT,
+                        "metadata key %s is %d, expected at most expert_group_count (%d)",
+                        lp_hparams_key(r, "expert_group_used_count"), h->n_groups_used,
+                        h->n_groups);
     if (r->status || h->n_groups <= 1) return;
     if (h->n_experts % h->n_groups)
         lp_hparams_fail(r, LP_STATUS_FORMAT,
                         "metadata key %s is %d, expected a divisor of expert_count (%d)",
                         lp_hparams_key(r, "expert_group_count"), h->n_groups, h->n_experts);
-    else if (h->n_groups_used < 1 || h->n_groups_used > h->n_groups)
+    else if (h->n_groups_used < 1)
         lp_hparams_fail(
             r, LP_STATUS_FORMAT, "metadata key %s is %d, expected 1 to expert_group_count (%d)",
             lp_hparams_key(r, "expert_group_used_count"), h->n_groups_used, h->n_groups);

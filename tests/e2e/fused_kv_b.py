@@ -8,15 +8,16 @@ Older conversions (and some new ones) hold attn_kv_b [H * (nope + v), latent] in
 architecture:
 - mla: the keys of today's files, attn_kv_b
 - legacy (deepseek2): key_length, value_length and head_count_kv as before 2025, attn_kv_b
-- all three tensors: attn_kv_b is to be ignored, so it holds other numbers here
+- all three tensors: attn_kv_b is to be ignored (and inspect says so), so it holds zeros here
 Each must give the golden logits within 1e-4 on every backend and route.
 """
+import json
 import os
 import tempfile
 
 import gguf_edit
 from gguf_edit import U32, Tensor
-from harness import Checks, Dump, Golden, arguments, golden_names, np, too_far
+from harness import Checks, Dump, Golden, arguments, golden_names, np, run, too_far
 
 TOLERANCE = 1e-4
 DTYPES = {gguf_edit.T_F32: "<u4", gguf_edit.T_BF16: "<u2"}  # bit patterns: nothing is rounded
@@ -57,6 +58,13 @@ def check(limpid, g, path, options):
     yield too_far("logits", Dump(limpid, path, g.tokens, *options).logits, g.ref["logits_f64"], TOLERANCE)
 
 
+def ignored_are_named(limpid, path, n_layers):
+    binding = json.loads(run([limpid, "inspect", "--json", path]).stdout)["binding"]
+    reasons = [r["reason"] for r in binding["reasons"] if r["count"] == n_layers]
+    if not any("attn_k_b" in r for r in reasons):
+        yield f"inspect does not say why {n_layers} tensors attn_kv_b are ignored: {binding}"
+
+
 def main():
     args = arguments(__doc__)
     checks = Checks(args)
@@ -70,6 +78,8 @@ def main():
                 path = os.path.join(folder, f"{g.name}-{form}.gguf")
                 with open(path, "wb") as f:
                     f.write(model.bytes())
+                if form == "both":
+                    checks.add(f"{g.name} inspect", ignored_are_named, args.limpid, path, g.info["n_layer"])
                 for backend in ("ref", "cpu"):
                     for route in ("expanded", "absorbed") if args.sanitizer else ("auto", "expanded", "absorbed"):
                         for chunk in ([],) if args.sanitizer else ([], ["--chunk", "5"]):
