@@ -13,14 +13,15 @@
 //     limpid_engine_options eo = limpid_engine_default_options();
 //     if (limpid_model_open(&model, "model.gguf", &mo, &err)) ...
 //     if (limpid_engine_new(&engine, model, &eo, &err)) ...
-//     if (limpid_tokenize(model, text, strlen(text), LIMPID_SPECIAL | LIMPID_BOS, &ids, &n, &err))
-//     ... limpid_request_options ro = limpid_request_default_options(); ro.tokens = ids;
-//     ro.n_tokens = n; ro.max_tokens = 100; if (limpid_request_new(&request, engine, &ro, &err))
-//     ... while (!limpid_request_next(request, &event, &err) && event.kind != LIMPID_EVENT_DONE)
+//     if (limpid_tokenize(model, text, strlen(text), LIMPID_SPECIAL | LIMPID_BOS, &ids, &n, &err)) ...
+//     limpid_request_options ro = limpid_request_default_options();
+//     ro.tokens = ids; ro.n_tokens = n; ro.max_tokens = 100;
+//     if (limpid_request_new(&request, engine, &ro, &err)) ...
+//     while (!limpid_request_next(request, &event, &err) && event.kind != LIMPID_EVENT_DONE)
 //         fwrite(event.text, 1, event.text_len, stdout);
 //
-// Threads: a model may be shared by threads (tokenize, chat); an engine and its sequences and
-// requests belong to one thread at a time.
+// Threads: a model may be shared by threads (tokenize, chat); an engine and its sequences and requests
+// belong to one thread at a time.
 #ifndef LIMPID_H
 #define LIMPID_H
 
@@ -49,8 +50,7 @@ typedef struct limpid_error {
     char text[1024];
 } limpid_error;
 
-typedef struct limpid_model
-    limpid_model; // a GGUF file: weights, tokenizer, chat template, a device
+typedef struct limpid_model limpid_model;       // a GGUF file: weights, tokenizer, a device
 typedef struct limpid_engine limpid_engine;     // the KV cache and scratch over a model
 typedef struct limpid_sequence limpid_sequence; // tokens in the cache
 typedef struct limpid_request limpid_request;   // a generation in progress
@@ -63,10 +63,9 @@ limpid_status limpid_set_log_level(const char *level, limpid_error *err);
 // ---- model ----
 
 typedef struct limpid_model_options {
-    const char *backend; // "cpu" (default) or "ref", the slow definition of every operation
-    const char *
-        cpu_level; // "auto" (default), or the highest ISA to use: "plain", "avx2", "avx512", "vnni"
-    int n_threads; // 0 = all CPUs the process may use
+    const char *backend;   // "cpu" (default) or "ref", the slow definition of every operation
+    const char *cpu_level; // "auto" (default), or the highest to use: plain, avx2, avx512, vnni
+    int n_threads;         // 0 = all CPUs the process may use
 } limpid_model_options;
 
 limpid_model_options limpid_model_default_options(void);
@@ -105,10 +104,9 @@ limpid_status limpid_token_bytes(const limpid_model *model, int32_t id, char **b
                                  size_t *n_bytes, limpid_error *err);
 bool limpid_token_is_stop(const limpid_model *model, int32_t id);
 
-// Renders a conversation with the chat template of the file. messages: a JSON array as in OpenAI's
-// API; options: a JSON object or NULL, with "tools" (array) and any further template variables
-// ("enable_thinking": false). INVALID names messages[i] and the field; UNSUPPORTED without a
-// template.
+// Renders a conversation with the chat template of the file. messages: a JSON array as in OpenAI's API;
+// options: a JSON object or NULL, with "tools" (array) and any further template variables
+// ("enable_thinking": false). INVALID names messages[i] and the field; UNSUPPORTED without a template.
 limpid_status limpid_chat_prompt(const limpid_model *model, const char *messages,
                                  const char *options, char **text, size_t *n_bytes,
                                  limpid_error *err);
@@ -149,8 +147,8 @@ typedef struct limpid_watch { // any function may be NULL; data is valid during 
 
 limpid_status limpid_sequence_new(limpid_sequence **out, limpid_engine *engine, limpid_error *err);
 void limpid_sequence_free(limpid_sequence *sequence); // NULL is allowed
-// Runs tokens behind those that are there, in steps of at most `chunk`. last_logits: [n_vocab] for
-// the last token, or NULL. LIMIT when the context is full; the sequence then keeps what it had.
+// Runs tokens behind those that are there, in steps of at most `chunk`. last_logits: [n_vocab] for the
+// last token, or NULL. LIMIT when the context is full; the sequence then keeps what it had.
 limpid_status limpid_sequence_append(limpid_sequence *sequence, const int32_t *tokens,
                                      size_t n_tokens, const limpid_watch *watch, float *last_logits,
                                      limpid_error *err);
@@ -172,10 +170,9 @@ typedef struct limpid_request_options {
     uint64_t seed;           // same seed, same text
     const char *const *stop; // texts that end the generation; not part of the result
     size_t n_stop;
-    bool ignore_eos;   // go on past the end tokens
-    bool skip_special; // leave control tokens out of the text (default true)
-    int32_t
-        n_logprobs; // the most probable tokens to report with each token; -1 = no log-probabilities
+    bool ignore_eos;        // go on past the end tokens
+    bool skip_special;      // leave control tokens out of the text (default true)
+    int32_t n_logprobs;     // most probable tokens to report with each; -1 = no log-probabilities
     bool prompt_logprobs;   // an event for each prompt token first
     limpid_sequence *reuse; // NULL, or a sequence that keeps prompt and result: what it already
                             // holds of the prompt is not computed again
@@ -190,8 +187,8 @@ typedef enum limpid_event_kind {
 typedef struct limpid_event { // pointers are valid until the next call on the request
     limpid_event_kind kind;
     int32_t token;
-    const char
-        *text; // whole UTF-8 characters; may be empty while a character or stop text is incomplete
+    const char *text; // TOKEN, DONE: whole UTF-8 characters; empty while a character or stop
+                      // text is incomplete. PROMPT: the token's bytes, maybe part of a character
     size_t text_len;
     bool has_logprob; // false for the first prompt token
     float logprob;

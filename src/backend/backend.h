@@ -6,14 +6,11 @@
 //
 // What holds for every operation of every backend (tests/kernels/check_*.c):
 //   B1. Activations are float32, row-major; strides count floats, from one row (token) to the next.
-//   B2. A row's result depends on that row alone: not on how many rows are in the call, where it
-//   lies
+//   B2. A row's result depends on that row alone: not on how many rows are in the call, where it lies
 //       among them, how many threads run, or how the pages of a cache are placed. Bit for bit.
-//   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the
-//   bound
-//       that the operation's test states. Kernels for block-quantised weights may round the
-//       activation row to 8 bits per block of 32 (docs/numerics.md); float weights (F32, F16, BF16)
-//       may not.
+//   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the bound
+//       that the operation's test states. Kernels for block-quantised weights may round the activation
+//       row to 8 bits per block of 32 (docs/numerics.md); float weights (F32, F16, BF16) may not.
 //   B4. NaN and infinity go through: a non-finite input gives a non-finite output in that row.
 //   B5. Operations do not fail: sizes and types were checked when the plan was made (supports). No
 //       operation allocates; scratch comes from the device, sized by lp_backend.reserve.
@@ -40,8 +37,7 @@ struct lp_weight {
 
 // One kind of cached state of one sequence and layer: rows of `width` values of `type` (F32, F16 or
 // BF16), in pages of page_tokens rows. Row of position s: base + page_bytes * pages[s /
-// page_tokens]
-// + row_bytes * (s % page_tokens).
+// page_tokens] + row_bytes * (s % page_tokens).
 struct lp_cache_view {
     void *base;
     lp_type type;

@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 
-#define SPIN_ROUNDS 20000 // about 50 us: longer than any gap between the operations of a step
+#define SPIN_ROUNDS 2000 // 40 to 100 us: longer than the gaps between the operations of a step
 
 struct worker_arg {
     struct lp_workers *workers;

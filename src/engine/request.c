@@ -26,9 +26,8 @@ struct limpid_request {
     struct lp_stop stop;
     struct lp_detok detok;
     struct lp_bytes decoded, text;
-    int32_t *stop_ids; // control tokens named by stop texts
-    size_t n_stop_ids;
-    float *logits; // [n_vocab], of the next token
+    int32_t *stop_ids; // [stop.n]: the control token that a stop text names, or -1
+    float *logits;     // [n_vocab], of the next token
     int64_t n_prompt, n_generated, n_cached, next_prompt_event;
     // per prompt token, when asked for
     float *prompt_logprobs;
@@ -37,7 +36,8 @@ struct limpid_request {
     int32_t *top_ids; // [n_logprobs], of the current event
     float *top_logprobs;
     const char *finish_reason;
-    int stop_met; // index of the stop text, or -1
+    int stop_met;    // index of the stop text that was met in the text, or -1
+    int stop_id_met; // index of the stop text whose control token was met, or -1
 };
 
 limpid_request_options limpid_request_default_options(void) {
@@ -77,11 +77,10 @@ static lp_status find_stop_ids(limpid_request *r, struct lp_err *err) {
     r->stop_ids = lp_alloc(r->options.n_stop, sizeof *r->stop_ids);
     if (!r->stop_ids)
         return lp_err_memory(err, r->options.n_stop * sizeof *r->stop_ids, "stop tokens");
+    const struct lp_tokenizer *tok = r->engine->model->tokenizer;
     for (size_t i = 0; i < r->options.n_stop; i++) {
-        int32_t id =
-            lp_tokenizer_find(r->engine->model->tokenizer, lp_str_from(r->options.stop[i]));
-        if (id >= 0 && lp_tokenizer_is_special(r->engine->model->tokenizer, id))
-            r->stop_ids[r->n_stop_ids++] = id;
+        int32_t id = lp_tokenizer_find(tok, lp_str_from(r->options.stop[i]));
+        r->stop_ids[i] = id >= 0 && lp_tokenizer_is_special(tok, id) ? id : -1;
     }
     return LP_OK;
 }
@@ -144,7 +143,7 @@ limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
     if (!r) return lp_public(lp_err_memory(lp_err_of(err), sizeof *r, "a request"));
     r->engine = engine;
     r->options = *options;
-    r->stop_met = -1;
+    r->stop_met = r->stop_id_met = -1;
     lp_status status = set_up(r, lp_err_of(err));
     r->options.tokens = NULL; // the caller's; copied above
     r->options.stop = NULL;
@@ -245,17 +244,18 @@ static lp_status done_event(limpid_request *r, limpid_event *event, limpid_error
     if (!ok) return out_of_memory(err);
     *event = base_event(r, LIMPID_EVENT_DONE);
     event->finish_reason = r->finish_reason;
-    event->stop_text =
-        r->stop_met >= 0 && (size_t)r->stop_met < r->stop.n ? r->stop.texts[r->stop_met] : NULL;
+    int stop = r->stop_met >= 0 ? r->stop_met : r->stop_id_met;
+    event->stop_text = stop >= 0 ? r->stop.texts[stop] : NULL;
     event->n_prompt = r->n_prompt;
     event->n_generated = r->n_generated;
     event->n_cached = r->n_cached;
     return LP_OK;
 }
 
-static bool is_end(const limpid_request *r, int32_t id) {
-    for (size_t i = 0; i < r->n_stop_ids; i++)
-        if (r->stop_ids[i] == id) return true;
+static bool is_end(limpid_request *r, int32_t id) {
+    for (size_t i = 0; i < r->stop.n && r->stop_id_met < 0; i++)
+        if (r->stop_ids[i] == id) r->stop_id_met = (int)i;
+    if (r->stop_id_met >= 0) return true;
     return !r->options.ignore_eos && lp_tokenizer_is_stop(r->engine->model->tokenizer, id);
 }
 

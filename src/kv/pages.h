@@ -6,8 +6,8 @@
 // needs.
 //
 //   P1. A page is free or belongs to exactly one table.
-//   P2. A table of n tokens holds ceil(n / page_tokens) pages, the position s in page s /
-//   page_tokens. P3. The device's copy of a table is the host's after every grow.
+//   P2. A table of n tokens holds ceil(n / page_tokens) pages, the position s in page s / page_tokens.
+//   P3. The device's copy of a table is the host's after every grow.
 //
 // One thread (the engine's) uses a cache and its tables.
 #ifndef LP_KV_PAGES_H
