@@ -20,8 +20,8 @@
 //     while (!limpid_request_next(request, &event, &err) && event.kind != LIMPID_EVENT_DONE)
 //         fwrite(event.text, 1, event.text_len, stdout);
 //
-// Threads: a model may be shared by threads (tokenize, chat); an engine and its sequences and requests
-// belong to one thread at a time.
+// Threads: a model may be shared by threads (tokenize, chat); an engine and its sequences and
+// requests belong to one thread at a time.
 #ifndef LIMPID_H
 #define LIMPID_H
 
@@ -104,9 +104,10 @@ limpid_status limpid_token_bytes(const limpid_model *model, int32_t id, char **b
                                  size_t *n_bytes, limpid_error *err);
 bool limpid_token_is_stop(const limpid_model *model, int32_t id);
 
-// Renders a conversation with the chat template of the file. messages: a JSON array as in OpenAI's API;
-// options: a JSON object or NULL, with "tools" (array) and any further template variables
-// ("enable_thinking": false). INVALID names messages[i] and the field; UNSUPPORTED without a template.
+// Renders a conversation with the chat template of the file. messages: a JSON array as in OpenAI's
+// API; options: a JSON object or NULL, with "tools" (array) and any further template variables
+// ("enable_thinking": false). INVALID names messages[i] and the field; UNSUPPORTED without a
+// template.
 limpid_status limpid_chat_prompt(const limpid_model *model, const char *messages,
                                  const char *options, char **text, size_t *n_bytes,
                                  limpid_error *err);
@@ -147,8 +148,8 @@ typedef struct limpid_watch { // any function may be NULL; data is valid during 
 
 limpid_status limpid_sequence_new(limpid_sequence **out, limpid_engine *engine, limpid_error *err);
 void limpid_sequence_free(limpid_sequence *sequence); // NULL is allowed
-// Runs tokens behind those that are there, in steps of at most `chunk`. last_logits: [n_vocab] for the
-// last token, or NULL. LIMIT when the context is full; the sequence then keeps what it had.
+// Runs tokens behind those that are there, in steps of at most `chunk`. last_logits: [n_vocab] for
+// the last token, or NULL. LIMIT when the context is full; the sequence then keeps what it had.
 limpid_status limpid_sequence_append(limpid_sequence *sequence, const int32_t *tokens,
                                      size_t n_tokens, const limpid_watch *watch, float *last_logits,
                                      limpid_error *err);

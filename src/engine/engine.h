@@ -44,6 +44,7 @@ lp_status lp_vocab_load(struct lp_tokenizer **out, const struct lp_gguf *gguf, s
 
 // The public error has the layout of the internal one.
 _Static_assert(sizeof(limpid_error) == sizeof(struct lp_err), "limpid_error must match lp_err");
+_Static_assert((int)LIMPID_CANCELLED == (int)LP_STATUS_CANCELLED, "the codes are the same numbers");
 static inline struct lp_err *lp_err_of(limpid_error *err) {
     return (struct lp_err *)err;
 }
