@@ -30,7 +30,7 @@ void lp_bench_print_header(FILE *to, const struct lp_bench_machine *m);
 void lp_bench_print_row(FILE *to, const struct lp_bench_row *row);
 void lp_bench_print_footer(FILE *to, const struct lp_bench_machine *m);
 
-// A JSON array with one object per row (docs/cli-inspect-bench.md); path "-" = standard output. Prints the
+// A JSON array with one object per row (docs/cli.md); path "-" = standard output. Prints the
 // error; false when it could not be written whole.
 bool lp_bench_write_json(const char *path, const struct lp_bench_machine *m, const struct lp_bench_row *rows, int n);
 bool lp_bench_write_csv(const char *path, const struct lp_bench_machine *m, const struct lp_bench_row *rows, int n);

@@ -1,6 +1,8 @@
 // Loading: hyperparameters, binding, placement, weight check.
 #include "model/model.h"
 
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/log.h"
 
@@ -10,6 +12,26 @@ static void log_facts(const struct lp_hparams *h) {
         bool from_file = f->source[0] == 'f' && f->source[4] == 0;
         lp_log(from_file ? LP_LOG_DEBUG : LP_LOG_INFO, "%s = %s (%s)", f->name, f->value,
                f->source);
+    }
+}
+
+// One line a reason, with what it leaves out; the names one level below.
+static void log_ignored(const struct lp_binding *b) {
+    for (uint64_t i = 0; i < b->n_ignored; i++) {
+        const char *reason = b->ignored[i].reason;
+        uint64_t n = 0, n_bytes = 0;
+        bool first = true;
+        for (uint64_t k = 0; k < i && first; k++) first = strcmp(b->ignored[k].reason, reason) != 0;
+        lp_log(LP_LOG_DEBUG, "tensor %.*s is ignored: %s", LP_STR_ARGS(b->ignored[i].tensor->name),
+               reason);
+        for (uint64_t k = i; k < b->n_ignored && first; k++)
+            if (strcmp(b->ignored[k].reason, reason) == 0) {
+                n++;
+                n_bytes += b->ignored[k].tensor->n_bytes;
+            }
+        if (first)
+            lp_log(LP_LOG_INFO, "%llu tensors (%.1f MB) are ignored: %s", (unsigned long long)n,
+                   (double)n_bytes * 1e-6, reason);
     }
 }
 
@@ -49,9 +71,7 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
     }
     log_facts(&m->h);
     warn_unknown_keys(m);
-    for (uint64_t i = 0; i < m->binding.n_ignored; i++)
-        lp_log(LP_LOG_DEBUG, "tensor %.*s is ignored: %s",
-               LP_STR_ARGS(m->binding.ignored[i].tensor->name), m->binding.ignored[i].reason);
+    log_ignored(&m->binding);
     *out = m;
     return LP_OK;
 }
