@@ -21,7 +21,8 @@
 //         fwrite(event.text, 1, event.text_len, stdout);
 //
 // Threads: a model may be shared by threads (tokenize, chat); an engine and its sequences and
-// requests belong to one thread at a time.
+// requests belong to one thread at a time, and so do all engines of one model together: they share
+// its device.
 #ifndef LIMPID_H
 #define LIMPID_H
 

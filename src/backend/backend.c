@@ -1,4 +1,4 @@
-// The list of backends in this build.
+// The list of backends in this build, and what they share.
 #include "backend/backend.h"
 
 #include <string.h>
@@ -12,4 +12,25 @@ const struct lp_backend *lp_backend_find(const char *name) {
     for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++)
         if (strcmp(backends[i]->name, name) == 0) return backends[i];
     return NULL;
+}
+
+struct lp_reserve lp_reserve_merge(struct lp_reserve a, const struct lp_reserve *b) {
+#define LARGER(field)                                                                              \
+    if (b->field > a.field) a.field = b->field;
+    LARGER(n_rows)
+    LARGER(n_context)
+    LARGER(max_width)
+    LARGER(n_experts)
+    LARGER(n_used)
+    LARGER(expert_width)
+    LARGER(n_embd)
+    LARGER(n_heads)
+    LARGER(latent)
+    LARGER(rope)
+    LARGER(nope)
+    LARGER(v_dim)
+    LARGER(index_heads)
+    LARGER(index_width)
+#undef LARGER
+    return a;
 }

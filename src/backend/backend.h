@@ -255,9 +255,13 @@ struct lp_reserve {
     int64_t n_context; // visible keys
     int64_t max_width; // n_in or n_out of any matrix
     int64_t n_experts, n_used, expert_width;
+    int64_t n_embd; // n_out of the experts' down matrices; 0 = as max_width
     int32_t n_heads, latent, rope, nope, v_dim; // MLA
     int32_t index_heads, index_width;
 };
+
+// The larger of each field: what a device must hold that several callers reserved for.
+struct lp_reserve lp_reserve_merge(struct lp_reserve a, const struct lp_reserve *b);
 
 struct lp_device;
 
@@ -272,7 +276,8 @@ struct lp_backend {
     lp_status (*open)(struct lp_device **out, const struct lp_device_options *options,
                       struct lp_err *err);
     void (*close)(struct lp_device *dev); // NULL is allowed
-    // Allocates scratch for the given sizes (again, larger, on a later call).
+    // Allocates scratch for the given sizes and all that were given before; on failure what was
+    // there stays.
     lp_status (*reserve)(struct lp_device *dev, const struct lp_reserve *need, struct lp_err *err);
     size_t (*scratch_bytes)(const struct lp_device *dev);
 

@@ -1,4 +1,4 @@
-// Files: read-only memory maps, and writing to a temporary name that is renamed at the end.
+// Files: read-only memory maps, and small files read whole.
 #ifndef LP_BASE_FILE_H
 #define LP_BASE_FILE_H
 

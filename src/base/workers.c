@@ -8,9 +8,11 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 
+#define MAX_WORKERS 1024
 #define SPIN_ROUNDS 2000 // 40 to 100 us: longer than the gaps between the operations of a step
 
 struct worker_arg {
@@ -90,13 +92,14 @@ static void start_generation(struct lp_workers *w) {
 int lp_cpu_count(void) {
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-    return 1;
+    long n = sysconf(_SC_NPROCESSORS_ONLN); // a machine with more CPUs than cpu_set_t has bits
+    return n < 1 ? 1 : n > MAX_WORKERS ? MAX_WORKERS : (int)n;
 }
 
 lp_status lp_workers_new(struct lp_workers **out, int n_threads, struct lp_err *err) {
-    if (n_threads < 0 || n_threads > 1024)
-        return lp_err_set(err, LP_STATUS_INVALID,
-                          "threads is %d, expected 1 to 1024 (0 = all CPUs)", n_threads);
+    if (n_threads < 0 || n_threads > MAX_WORKERS)
+        return lp_err_set(err, LP_STATUS_INVALID, "threads is %d, expected 1 to %d (0 = all CPUs)",
+                          n_threads, MAX_WORKERS);
     if (n_threads == 0) n_threads = lp_cpu_count();
     struct lp_workers *w = lp_alloc_aligned(1, sizeof *w);
     if (!w) return lp_err_memory(err, sizeof *w, "the worker pool");

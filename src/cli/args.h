@@ -25,8 +25,8 @@ enum { LP_EXIT_OK = 0, LP_EXIT_FAILURE = 1, LP_EXIT_USAGE = 2 };
 
 // Parses argv[1..]. Positional arguments go to positional[0..max_positional-1] (missing ones stay
 // NULL). Returns LP_EXIT_OK; LP_EXIT_USAGE after printing what is wrong; or -1 after printing the
-// help (--help). A number must be whole, with nothing behind it, and 0 or more unless the row's
-// value was negative before.
+// help (--help). An INT is a whole number of 0 or more with nothing behind it; a default may be
+// negative, to tell that the option was not given.
 int lp_args_parse(int argc, char **argv, const struct lp_command *command,
                   const struct lp_option *options, size_t n_options, const char **positional,
                   size_t max_positional);

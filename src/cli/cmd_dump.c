@@ -135,6 +135,9 @@ static int run(int argc, char **argv) {
     int status = lp_args_parse(argc, argv, &lp_cmd_dump, options, LP_N_COMMON + 5, &path, 1);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!path || !tokens_text) return lp_usage(&lp_cmd_dump, "MODEL and --tokens are needed");
+    if (n_greedy > INT32_MAX)
+        return lp_usage(&lp_cmd_dump, "--greedy is %lld, expected at most %d", (long long)n_greedy,
+                        INT32_MAX);
     struct dump d = {0};
     int32_t *tokens = NULL;
     limpid_model *model = NULL;

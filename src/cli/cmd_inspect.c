@@ -9,11 +9,6 @@
 #include "cli/inspect.h"
 #include "engine/engine.h"
 
-// The engine's own defaults and bound (engine/api.c).
-#define DEFAULT_CONTEXT 32768
-#define DEFAULT_CHUNK 512
-#define MAX_CHUNK 65536
-
 static bool parse_kv_type(const char *name, lp_type *out) {
     for (uint32_t id = 0; id < LP_TYPE_COUNT; id++) {
         const struct lp_type_info *info = lp_type_info(id);
@@ -26,7 +21,9 @@ static bool parse_kv_type(const char *name, lp_type *out) {
 
 static lp_status open_device(struct lp_inspect *in, const struct lp_common *c, struct lp_err *err) {
     const struct lp_backend *backend = lp_backend_find(c->backend);
-    if (!backend) return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref", c->backend);
+    if (!backend)
+        return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref",
+                          c->backend);
     struct lp_device_options options = {.n_threads = (int)c->threads, .cpu_level = c->cpu_level};
     return backend->open(&in->dev, &options, err);
 }
@@ -34,22 +31,26 @@ static lp_status open_device(struct lp_inspect *in, const struct lp_common *c, s
 static void look_at_model(struct lp_inspect *in, const struct lp_common *c) {
     in->has_hparams = lp_hparams_read(&in->h, in->gguf, &in->model_error) == LP_OK;
     if (!in->has_hparams) return;
-    in->is_bound = lp_binding_make(&in->binding, &in->h, in->gguf, in->dev->backend->supports, in->dev,
-                                   &in->model_error) == LP_OK;
+    in->is_bound = lp_binding_make(&in->binding, &in->h, in->gguf, in->dev->backend->supports,
+                                   in->dev, &in->model_error) == LP_OK;
     if (!in->is_bound) return;
-    int64_t context = c->context, chunk = c->chunk ? c->chunk : DEFAULT_CHUNK;
-    if (!context) context = in->h.n_context < DEFAULT_CONTEXT ? in->h.n_context : DEFAULT_CONTEXT;
+    int64_t context = c->context, chunk = c->chunk ? c->chunk : LP_DEFAULT_CHUNK;
+    if (!context)
+        context = in->h.n_context < LP_DEFAULT_CONTEXT ? in->h.n_context : LP_DEFAULT_CONTEXT;
     if (chunk > context) chunk = context;
-    in->is_planned = lp_plan_make(&in->plan, &in->h, &in->binding, in->dev, in->kv_type, context, chunk,
-                                  &in->plan_error) == LP_OK;
+    in->is_planned = lp_plan_make(&in->plan, &in->h, &in->binding, in->dev, in->kv_type, context,
+                                  chunk, &in->plan_error) == LP_OK;
 }
 
 static void look_at_text(struct lp_inspect *in) {
     struct lp_str source;
     lp_vocab_load(&in->tokenizer, in->gguf, &in->tokenizer_error);
-    lp_status status = lp_gguf_get_str(in->gguf, "tokenizer.chat_template", &source, &in->has_template, &in->template_error);
-    if (status) in->has_template = true; // there, but no text
-    else if (in->has_template) lp_jinja_parse(&in->chat_template, source, &in->template_error);
+    lp_status status = lp_gguf_get_str(in->gguf, "tokenizer.chat_template", &source,
+                                       &in->has_template, &in->template_error);
+    if (status)
+        in->has_template = true; // there, but no text
+    else if (in->has_template)
+        lp_jinja_parse(&in->chat_template, source, &in->template_error);
 }
 
 static int print(const struct lp_inspect *in, bool json, bool sections_only) {
@@ -57,9 +58,11 @@ static int print(const struct lp_inspect *in, bool json, bool sections_only) {
     if (!report) return lp_fail_text("out of memory: the report");
     int status = LP_EXIT_OK;
     if (json) {
-        if (json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8))) status = lp_fail_text("cannot write the report");
+        if (json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)))
+            status = lp_fail_text("cannot write the report");
         putchar('\n');
-    } else lp_inspect_print(report, sections_only, stdout);
+    } else
+        lp_inspect_print(report, sections_only, stdout);
     json_decref(report);
     if (fflush(stdout) != 0 && !status) status = lp_fail_text("cannot write the report");
     return status;
@@ -71,7 +74,8 @@ static const struct lp_err *first_error(const struct lp_inspect *in) {
     return in->tokenizer_error.status ? &in->tokenizer_error : NULL;
 }
 
-static int inspect_file(struct lp_inspect *in, const char *path, const struct lp_common *c, bool json) {
+static int inspect_file(struct lp_inspect *in, const char *path, const struct lp_common *c,
+                        bool json) {
     struct lp_err err;
     struct lp_gguf *gguf = NULL;
     lp_status status = open_device(in, c, &err);
@@ -83,8 +87,10 @@ static int inspect_file(struct lp_inspect *in, const char *path, const struct lp
     bool sections_only = !json && (in->list_tensors || in->list_metadata);
     int result = print(in, json, sections_only);
     const struct lp_err *error = first_error(in);
-    if (!result && error && !in->list_tensors && !in->list_metadata) result = lp_fail_text("%s", error->text);
-    else if (!result && in->plan_error.status) result = lp_fail_text("%s", in->plan_error.text);
+    if (!result && error && !in->list_tensors && !in->list_metadata)
+        result = lp_fail_text("%s", error->text);
+    else if (!result && in->plan_error.status)
+        result = lp_fail_text("%s", in->plan_error.text);
     lp_jinja_free(in->chat_template);
     lp_tokenizer_free(in->tokenizer);
     lp_binding_release(&in->binding);
@@ -92,14 +98,19 @@ static int inspect_file(struct lp_inspect *in, const char *path, const struct lp
     return result;
 }
 
-static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common *c, bool *json, const char **path) {
+static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common *c, bool *json,
+                 const char **path) {
     enum { N_OWN = 3 };
-    static const char *const taken[] = {"--threads", "--backend", "--cpu", "--ctx", "--kv", "--chunk", "--log"};
-    struct lp_option common[LP_N_COMMON], options[N_OWN + LP_N_COMMON] = {
-        {"--json", LP_OPT_FLAG, json, NULL, "one JSON object on standard output"},
-        {"--tensors", LP_OPT_FLAG, &in->list_tensors, NULL, "list every tensor, and why an ignored one is ignored"},
-        {"--metadata", LP_OPT_FLAG, &in->list_metadata, NULL, "list every metadata key with its value"},
-    };
+    static const char *const taken[] = {"--threads", "--backend", "--cpu", "--ctx",
+                                        "--kv",      "--chunk",   "--log"};
+    struct lp_option common[LP_N_COMMON],
+        options[N_OWN + LP_N_COMMON] = {
+            {"--json", LP_OPT_FLAG, json, NULL, "one JSON object on standard output"},
+            {"--tensors", LP_OPT_FLAG, &in->list_tensors, NULL,
+             "list every tensor, and why an ignored one is ignored"},
+            {"--metadata", LP_OPT_FLAG, &in->list_metadata, NULL,
+             "list every metadata key with its value"},
+        };
     size_t n = N_OWN;
     lp_common_options(c, common);
     for (size_t i = 0; i < LP_N_COMMON; i++) // those that change the plan; nothing runs here
@@ -108,10 +119,14 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
     int status = lp_args_parse(argc, argv, &lp_cmd_inspect, options, n, path, 1);
     if (status) return status;
     if (!*path) return lp_usage(&lp_cmd_inspect, "FILE is needed");
-    if (!parse_kv_type(c->kv, &in->kv_type)) return lp_usage(&lp_cmd_inspect, "--kv is '%s', expected f32, f16 or bf16", c->kv);
-    if (c->chunk > MAX_CHUNK)
-        return lp_usage(&lp_cmd_inspect, "--chunk is %lld, expected at most %d", (long long)c->chunk, MAX_CHUNK);
-    if (c->threads > 1024) return lp_usage(&lp_cmd_inspect, "--threads is %lld, expected 1 to 1024", (long long)c->threads);
+    if (!parse_kv_type(c->kv, &in->kv_type))
+        return lp_usage(&lp_cmd_inspect, "--kv is '%s', expected f32, f16 or bf16", c->kv);
+    if (c->chunk > LP_MAX_CHUNK)
+        return lp_usage(&lp_cmd_inspect, "--chunk is %lld, expected at most %d",
+                        (long long)c->chunk, LP_MAX_CHUNK);
+    if (c->threads > 1024)
+        return lp_usage(&lp_cmd_inspect, "--threads is %lld, expected 1 to 1024",
+                        (long long)c->threads);
     limpid_error err;
     if (c->log && limpid_set_log_level(c->log, &err)) return lp_fail(&err);
     return LP_EXIT_OK;
@@ -124,12 +139,15 @@ static int run(int argc, char **argv) {
     bool json = false;
     const char *path = NULL;
     int status = parse(argc, argv, in, &common, &json, &path);
-    if (status < 0) status = LP_EXIT_OK;
-    else if (!status) status = inspect_file(in, path, &common, json);
+    if (status < 0)
+        status = LP_EXIT_OK;
+    else if (!status)
+        status = inspect_file(in, path, &common, json);
     if (in->dev) in->dev->backend->close(in->dev);
     lp_free(in);
     return status;
 }
 
-const struct lp_command lp_cmd_inspect = {"inspect", "FILE [--json] [--tensors] [--metadata] [--ctx N] [--kv TYPE] [--chunk N]",
-                                          "what a file holds, what is used of it, and the memory it will take", run};
+const struct lp_command lp_cmd_inspect = {
+    "inspect", "FILE [--json] [--tensors] [--metadata] [--ctx N] [--kv TYPE] [--chunk N]",
+    "what a file holds, what is used of it, and the memory it will take", run};

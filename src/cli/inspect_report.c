@@ -19,11 +19,20 @@ static void put(struct builder *b, json_t *object, const char *key, json_t *valu
 static void add(struct builder *b, json_t *array, json_t *value) {
     if (!value || json_array_append_new(array, value)) b->failed = true;
 }
-static json_t *number(uint64_t value) { return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value); }
-static json_t *error_text(const struct lp_err *err) { return err->status ? json_string(err->text) : json_null(); }
+static json_t *number(uint64_t value) {
+    return json_integer(value > INT64_MAX ? INT64_MAX : (json_int_t)value);
+}
+// The text may quote bytes of the file that are no UTF-8.
+static json_t *error_text(const struct lp_err *err) {
+    return err->status ? lp_clean_json(lp_str_from(err->text)) : json_null();
+}
 
-static uint64_t values_of(const struct lp_gguf_tensor *t) { return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]; }
-static const char *type_name(lp_type type) { return lp_type_info(type)->name; }
+static uint64_t values_of(const struct lp_gguf_tensor *t) {
+    return t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3];
+}
+static const char *type_name(lp_type type) {
+    return lp_type_info(type)->name;
+}
 
 static json_t *shape_json(struct builder *b, const struct lp_gguf_tensor *t) {
     json_t *shape = json_array();
@@ -47,13 +56,15 @@ static json_t *files_json(struct builder *b) {
 static json_t *text_or_null(const struct lp_gguf *gguf, const char *key) {
     struct lp_str text;
     bool found = false;
-    return lp_gguf_get_str(gguf, key, &text, &found, NULL) == LP_OK && found ? lp_clean_json(text) : json_null();
+    return lp_gguf_get_str(gguf, key, &text, &found, NULL) == LP_OK && found ? lp_clean_json(text)
+                                                                             : json_null();
 }
 
 static void put_container(struct builder *b, json_t *root) {
     const struct lp_gguf *gguf = b->in->gguf;
     uint64_t parameters = 0;
-    for (uint64_t i = 0; i < lp_gguf_n_tensors(gguf); i++) parameters += values_of(lp_gguf_tensor_at(gguf, i));
+    for (uint64_t i = 0; i < lp_gguf_n_tensors(gguf); i++)
+        parameters += values_of(lp_gguf_tensor_at(gguf, i));
     put(b, root, "files", files_json(b));
     put(b, root, "bytes", number(lp_gguf_file_bytes(gguf)));
     put(b, root, "gguf_version", json_integer(lp_gguf_version(gguf)));
@@ -62,20 +73,37 @@ static void put_container(struct builder *b, json_t *root) {
     put(b, root, "n_tensors", number(lp_gguf_n_tensors(gguf)));
     put(b, root, "parameters", number(parameters));
     put(b, root, "can_run", json_boolean(b->in->is_bound && b->in->tokenizer));
-    put(b, root, "error", error_text(b->in->model_error.status ? &b->in->model_error : &b->in->tokenizer_error));
+    put(b, root, "error",
+        error_text(b->in->model_error.status ? &b->in->model_error : &b->in->tokenizer_error));
 }
 
 // ---- metadata
 
 // Keys outside the architecture's own prefix that limpid reads.
 static bool is_common_key(struct lp_str key) {
-    static const char *const keys[] = {
-        "general.architecture", "general.name", "general.type", "general.alignment", "split.count", "split.no",
-        "split.tensors.count", "tokenizer.ggml.model", "tokenizer.ggml.pre", "tokenizer.ggml.tokens",
-        "tokenizer.ggml.merges", "tokenizer.ggml.token_type", "tokenizer.ggml.scores", "tokenizer.ggml.bos_token_id",
-        "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id",
-        "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id", "tokenizer.ggml.add_bos_token",
-        "tokenizer.ggml.add_eos_token", "tokenizer.ggml.add_space_prefix", "tokenizer.chat_template"};
+    static const char *const keys[] = {"general.architecture",
+                                       "general.name",
+                                       "general.type",
+                                       "general.alignment",
+                                       "split.count",
+                                       "split.no",
+                                       "split.tensors.count",
+                                       "tokenizer.ggml.model",
+                                       "tokenizer.ggml.pre",
+                                       "tokenizer.ggml.tokens",
+                                       "tokenizer.ggml.merges",
+                                       "tokenizer.ggml.token_type",
+                                       "tokenizer.ggml.scores",
+                                       "tokenizer.ggml.bos_token_id",
+                                       "tokenizer.ggml.eos_token_id",
+                                       "tokenizer.ggml.eot_token_id",
+                                       "tokenizer.ggml.eom_token_id",
+                                       "tokenizer.ggml.unknown_token_id",
+                                       "tokenizer.ggml.padding_token_id",
+                                       "tokenizer.ggml.add_bos_token",
+                                       "tokenizer.ggml.add_eos_token",
+                                       "tokenizer.ggml.add_space_prefix",
+                                       "tokenizer.chat_template"};
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
         if (lp_str_is(key, keys[i])) return true;
     return false;
@@ -104,7 +132,8 @@ static void put_metadata(struct builder *b, json_t *root) {
     json_t *list = json_array(), *ignored = json_array();
     for (uint64_t i = 0; i < n; i++) {
         const struct lp_gguf_kv *kv = lp_gguf_kv_at(gguf, i);
-        bool used = is_common_key(kv->key) || (b->in->has_hparams && lp_hparams_knows_key(b->in->h.arch, kv->key));
+        bool used = is_common_key(kv->key) ||
+                    (b->in->has_hparams && lp_hparams_knows_key(b->in->h.arch, kv->key));
         n_used += used;
         if (!used) add(b, ignored, lp_clean_json(kv->key));
         if (!b->in->list_metadata) continue;
@@ -121,8 +150,10 @@ static void put_metadata(struct builder *b, json_t *root) {
     put(b, summary, "used", number(n_used));
     put(b, summary, "ignored", ignored);
     put(b, root, "metadata", summary);
-    if (b->in->list_metadata) put(b, root, "metadata_keys", list);
-    else json_decref(list);
+    if (b->in->list_metadata)
+        put(b, root, "metadata_keys", list);
+    else
+        json_decref(list);
 }
 
 // ---- tensors
@@ -151,7 +182,8 @@ struct grouping {
     uint32_t n;
 };
 
-static struct group *group_of(struct builder *b, struct grouping *g, const struct lp_gguf_tensor *t, json_t *list) {
+static struct group *group_of(struct builder *b, struct grouping *g, const struct lp_gguf_tensor *t,
+                              json_t *list) {
     char role_buffer[96];
     struct lp_bytes key = {0};
     struct lp_str role = role_of(t->name, role_buffer, sizeof role_buffer);
@@ -166,7 +198,8 @@ static struct group *group_of(struct builder *b, struct grouping *g, const struc
         put(b, row, "type", json_string(type_name(t->type)));
         put(b, row, "shape", shape_json(b, t));
         add(b, list, row);
-        if (!kept || !row || !lp_map_add(&g->index, (struct lp_str){kept, key.len}, g->n, NULL)) b->failed = true;
+        if (!kept || !row || !lp_map_add(&g->index, (struct lp_str){kept, key.len}, g->n, NULL))
+            b->failed = true;
         at = g->n++;
         g->groups[at] = (struct group){.row = row};
     }
@@ -213,13 +246,15 @@ static json_t *types_json(struct builder *b) {
         put(b, row, "count", number(count[type]));
         put(b, row, "parameters", number(values[type]));
         put(b, row, "bytes", number(bytes[type]));
-        put(b, row, "bits_per_weight", json_real(values[type] ? 8.0 * (double)bytes[type] / (double)values[type] : 0));
+        put(b, row, "bits_per_weight",
+            json_real(values[type] ? 8.0 * (double)bytes[type] / (double)values[type] : 0));
         add(b, list, row);
     }
     return list;
 }
 
-static const char *ignored_reason(const struct lp_inspect *in, const struct lp_map *ignored, struct lp_str name) {
+static const char *ignored_reason(const struct lp_inspect *in, const struct lp_map *ignored,
+                                  struct lp_str name) {
     uint32_t at = lp_map_get(ignored, name);
     return at == LP_MAP_NONE ? NULL : in->binding.ignored[at].reason;
 }
@@ -229,7 +264,8 @@ static json_t *tensor_list_json(struct builder *b) {
     struct lp_map ignored = {0};
     json_t *list = json_array();
     for (uint64_t i = 0; in->is_bound && i < in->binding.n_ignored; i++)
-        if (!lp_map_add(&ignored, in->binding.ignored[i].tensor->name, (uint32_t)i, NULL)) b->failed = true;
+        if (!lp_map_add(&ignored, in->binding.ignored[i].tensor->name, (uint32_t)i, NULL))
+            b->failed = true;
     for (uint64_t i = 0; i < lp_gguf_n_tensors(in->gguf); i++) {
         const struct lp_gguf_tensor *t = lp_gguf_tensor_at(in->gguf, i);
         json_t *row = json_object();
@@ -288,8 +324,9 @@ static json_t *reasons_json(struct builder *b) {
         const char *reason = binding->ignored[i].reason;
         json_t *row = NULL, *candidate;
         size_t k;
-        json_array_foreach(list, k, candidate)
-            if (strcmp(json_string_value(json_object_get(candidate, "reason")), reason) == 0) row = candidate;
+        json_array_foreach(
+            list, k, candidate) if (strcmp(json_string_value(json_object_get(candidate, "reason")),
+                                           reason) == 0) row = candidate;
         if (!row) {
             row = json_object();
             put(b, row, "reason", json_string(reason));
@@ -297,8 +334,9 @@ static json_t *reasons_json(struct builder *b) {
             if (b->failed) break;
         }
         put(b, row, "count", json_integer(json_integer_value(json_object_get(row, "count")) + 1));
-        put(b, row, "bytes", json_integer(json_integer_value(json_object_get(row, "bytes")) +
-                                          (json_int_t)binding->ignored[i].tensor->n_bytes));
+        put(b, row, "bytes",
+            json_integer(json_integer_value(json_object_get(row, "bytes")) +
+                         (json_int_t)binding->ignored[i].tensor->n_bytes));
     }
     return list;
 }
@@ -313,7 +351,8 @@ static json_t *binding_json(struct builder *b) {
 }
 
 static json_t *kernels_json(struct builder *b) {
-    static const char *const mla_ops[] = {"mla_absorbed", "mla_expanded", "index_select"}, *const gqa_ops[] = {"gqa"};
+    static const char *const mla_ops[] = {"mla_absorbed", "mla_expanded", "index_select"},
+                             *const gqa_ops[] = {"gqa"};
     const struct lp_inspect *in = b->in;
     const struct lp_backend *backend = in->dev->backend;
     bool mla = in->h.arch->attention == LP_ATTENTION_MLA, seen[LP_TYPE_COUNT] = {false};
@@ -321,11 +360,13 @@ static json_t *kernels_json(struct builder *b) {
     for (int32_t l = -1; l < in->h.n_layers; l++) {
         const struct lp_bound *bound = l < 0 ? &in->binding.model : &in->binding.blocks[l];
         for (int s = 0; s < LP_N_SLOTS; s++)
-            if (bound->tensor[s] && bound->tensor[s]->n_dims > 1) seen[bound->tensor[s]->type] = true;
+            if (bound->tensor[s] && bound->tensor[s]->n_dims > 1)
+                seen[bound->tensor[s]->type] = true;
     }
     for (uint32_t type = 0; type < LP_TYPE_COUNT; type++) {
         const char *kernel = seen[type] ? backend->matmul_kernel(in->dev, (lp_type)type) : NULL;
-        if (seen[type]) put(b, matmul, type_name((lp_type)type), kernel ? json_string(kernel) : json_null());
+        if (seen[type])
+            put(b, matmul, type_name((lp_type)type), kernel ? json_string(kernel) : json_null());
     }
     size_t n_ops = mla ? in->h.top_k ? 3 : 2 : 1;
     for (size_t i = 0; i < n_ops; i++) {
@@ -349,7 +390,8 @@ static json_t *memory_json(struct builder *b) {
     put(b, object, "kv_bytes_per_token", number(p->kv_token_bytes));
     put(b, object, "kv_bytes", number(p->kv_bytes));
     put(b, object, "step_bytes", number(p->step_bytes));
-    put(b, object, "total_bytes", number(p->mapped_bytes + p->float32_bytes + p->kv_bytes + p->step_bytes));
+    put(b, object, "total_bytes",
+        number(p->mapped_bytes + p->float32_bytes + p->kv_bytes + p->step_bytes));
     return object;
 }
 

@@ -12,7 +12,7 @@ bool lp_npy_open(struct lp_npy *npy, const char *path, const char *descr, const 
     n += snprintf(header + n, sizeof header - (size_t)n, "), }");
     while ((10 + n + 1) % 64) header[n++] = ' ';
     header[n++] = '\n';
-    *npy = (struct lp_npy){.file = fopen(path, "wb"), .path = path, .data_start = 10 + n};
+    *npy = (struct lp_npy){.file = fopen(path, "wb"), .data_start = 10 + n};
     if (!npy->file) return false;
     const unsigned char magic[10] = {
         0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(n & 255), (unsigned char)(n >> 8)};

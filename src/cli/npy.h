@@ -10,7 +10,6 @@ struct lp_npy {
     FILE *file;
     long data_start;
     bool failed;
-    const char *path;
 };
 
 // Opens for writing and puts the header. descr: "<f4" or "<i4". False (errno set) when it cannot.

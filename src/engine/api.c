@@ -226,14 +226,15 @@ limpid_status limpid_chat_prompt(const limpid_model *m, const char *messages, co
         return lp_public(lp_err_set(err, LP_STATUS_UNSUPPORTED,
                                     "this file has no usable chat template%s%s",
                                     m->template_error.text[0] ? ": " : "", m->template_error.text));
-    json_t *list = NULL, *kwargs = NULL;
+    json_t *list = NULL, *kwargs = NULL, *tools = NULL;
     struct lp_bytes out = {0};
     lp_status status = parse_json(messages, "messages", is_array, &list, err);
     if (!status && options) status = parse_json(options, "chat options", is_object, &kwargs, err);
     if (!status) {
-        json_t *tools = json_object_get(kwargs, "tools");
+        tools = json_incref(json_object_get(kwargs, "tools"));
+        json_object_del(kwargs, "tools"); // no template variable of the caller's: a parameter
         struct lp_chat_params params = {.messages = list,
-                                        .tools = json_is_array(tools) ? tools : NULL,
+                                        .tools = tools,
                                         .kwargs = kwargs,
                                         .add_generation_prompt = true,
                                         .bos_token = token_text(m, lp_tokenizer_bos(m->tokenizer)),
@@ -242,6 +243,7 @@ limpid_status limpid_chat_prompt(const limpid_model *m, const char *messages, co
     }
     json_decref(list);
     json_decref(kwargs);
+    json_decref(tools);
     if (!status)
         status = take_bytes(&out, text, n_bytes, err);
     else
@@ -266,21 +268,17 @@ static lp_status kv_type(const char *name, lp_type *out, struct lp_err *err) {
     return lp_err_set(err, LP_STATUS_INVALID, "KV type is '%s', expected f32, f16 or bf16", name);
 }
 
-#define DEFAULT_CONTEXT 32768
-#define DEFAULT_CHUNK 512
-#define MAX_CHUNK 65536
-
 static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct lp_err *err) {
     struct lp_model *w = e->model->weights;
     lp_type type = LP_TYPE_F16;
-    if (o->n_context < 0 || o->chunk < 0 || o->chunk > MAX_CHUNK)
+    if (o->n_context < 0 || o->chunk < 0 || o->chunk > LP_MAX_CHUNK)
         return lp_err_set(err, LP_STATUS_INVALID,
                           "context is %lld and chunk %lld; expected 0 or more, chunk at most %d",
-                          (long long)o->n_context, (long long)o->chunk, MAX_CHUNK);
+                          (long long)o->n_context, (long long)o->chunk, LP_MAX_CHUNK);
     e->n_context = o->n_context;
     if (!e->n_context)
-        e->n_context = w->h.n_context < DEFAULT_CONTEXT ? w->h.n_context : DEFAULT_CONTEXT;
-    e->chunk = o->chunk ? o->chunk : DEFAULT_CHUNK;
+        e->n_context = w->h.n_context < LP_DEFAULT_CONTEXT ? w->h.n_context : LP_DEFAULT_CONTEXT;
+    e->chunk = o->chunk ? o->chunk : LP_DEFAULT_CHUNK;
     if (e->chunk > e->n_context) e->chunk = e->n_context;
     if (e->n_context > w->h.n_context)
         lp_log(LP_LOG_WARN,
@@ -295,8 +293,7 @@ static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct
     struct lp_kv_layer layers[LP_MAX_LAYERS];
     lp_model_kv_layers(w, layers);
     status = lp_kv_new(&e->kv, e->model->dev, layers, w->h.n_layers, type, e->n_context, err);
-    if (!status)
-        status = lp_runner_new(&e->runner, w, e->kv, e->chunk, e->n_context, e->chunk, err);
+    if (!status) status = lp_runner_new(&e->runner, w, e->kv, e->chunk, e->n_context, err);
     if (!status && o->trace_path) status = lp_trace_open(&e->trace, o->trace_path, err);
     e->settings.trace = e->trace;
     if (!status && e->trace)

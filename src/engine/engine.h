@@ -7,6 +7,10 @@
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
+#define LP_DEFAULT_CONTEXT 32768 // tokens, where neither the caller nor the model says less
+#define LP_DEFAULT_CHUNK 512
+#define LP_MAX_CHUNK 65536
+
 struct limpid_model {
     struct lp_gguf *gguf;
     struct lp_tokenizer *tokenizer;

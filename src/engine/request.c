@@ -33,7 +33,8 @@ struct limpid_request {
     float *prompt_logprobs;
     int32_t *prompt_top_ids;
     float *prompt_top_logprobs;
-    int32_t *top_ids; // [n_logprobs], of the current event
+    int32_t prompt_n_top; // of n_logprobs: as many as the vocabulary has to offer
+    int32_t *top_ids;     // [n_logprobs], of the current event
     float *top_logprobs;
     const char *finish_reason;
     int stop_met;    // index of the stop text that was met in the text, or -1
@@ -188,8 +189,9 @@ static void on_prompt_logits(void *user, int64_t first, int64_t n, const float *
             width = r->options.n_logprobs > 0 ? r->options.n_logprobs : 1;
     for (int64_t i = 0; i < n && first + i + 1 < r->n_prompt; i++) {
         int64_t at = first + i + 1; // this row predicts the token behind it
-        log_probabilities(r, logits + i * n_vocab, r->prompt[at], &r->prompt_logprobs[at],
-                          r->prompt_top_ids + at * width, r->prompt_top_logprobs + at * width);
+        r->prompt_n_top =
+            log_probabilities(r, logits + i * n_vocab, r->prompt[at], &r->prompt_logprobs[at],
+                              r->prompt_top_ids + at * width, r->prompt_top_logprobs + at * width);
     }
 }
 
@@ -225,7 +227,7 @@ static lp_status prompt_event(limpid_request *r, limpid_event *event, limpid_err
     event->logprob = r->prompt_logprobs[at];
     event->top_ids = r->prompt_top_ids + at * width;
     event->top_logprobs = r->prompt_top_logprobs + at * width;
-    event->n_top = at > 0 && r->options.n_logprobs > 0 ? r->options.n_logprobs : 0;
+    event->n_top = at > 0 ? r->prompt_n_top : 0;
     if (r->next_prompt_event == r->n_prompt) r->state = STATE_GENERATE;
     return LP_OK;
 }
@@ -264,7 +266,7 @@ static void finish(limpid_request *r, const char *reason) {
     r->state = STATE_DONE;
 }
 
-// Samples the next token from r->logits. The end token itself is no event: it has no text.
+// Samples the next token from r->logits. The end token is an event too, but has no text.
 static lp_status token_event(limpid_request *r, limpid_event *event, limpid_error *err) {
     bool ok;
     int32_t id = lp_sampler_pick(&r->sampler, r->logits);

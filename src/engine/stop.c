@@ -16,7 +16,6 @@ lp_status lp_stop_init(struct lp_stop *stop, const char *const *texts, size_t n,
         }
         if (!(stop->texts[i] = lp_strdup(texts[i]))) break;
         stop->n = i + 1;
-        if (stop->lens[i] > stop->longest) stop->longest = stop->lens[i];
     }
     if (stop->n == n) return LP_OK;
     lp_stop_release(stop);

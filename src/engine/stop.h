@@ -9,7 +9,7 @@
 struct lp_stop {
     char **texts; // [n], copies
     size_t *lens;
-    size_t n, longest;
+    size_t n;
     struct lp_bytes held; // decoded and not given out
 };
 

@@ -3,12 +3,10 @@
 //
 // 1. The files are PREFIX-00001-of-0000N.gguf ... PREFIX-0000N-of-0000N.gguf, all present.
 // 2. Part i says split.no = i - 1 and split.count = N; all say the same split.tensors.count, which
-// is
-//    the number of tensors of all parts together. Tensor names are unique across parts.
+//    is the number of tensors of all parts together. Tensor names are unique across parts.
 // 3. general.architecture and general.name of a later part, where present, are part 1's.
 //
-// Alignment and offsets are each part's own; part 1 may hold no tensors. Only headers are read
-// here.
+// Alignment and offsets are each part's own; part 1 may hold no tensors. Only headers are read.
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -142,7 +140,7 @@ static lp_status check_name(const struct lp_gguf_part *part, const struct split 
             "%s is part %" PRIu64 " of %" PRIu64
             " of a split set (split.no, split.count), but its name does not end in -%05" PRIu64
             "-of-%05" PRIu64 ".gguf, so the other parts cannot be found; rename all parts to one "
-                             "prefix with that ending",
+            "prefix with that ending",
             part->name, want, split->count, want, split->count);
     if (count != split->count)
         return lp_err_set(err, LP_STATUS_FORMAT,

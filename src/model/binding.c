@@ -236,12 +236,6 @@ static const struct row table[] = {
 };
 #define N_ROWS (sizeof table / sizeof table[0])
 
-const char *lp_slot_name(enum lp_slot slot) {
-    for (size_t i = 0; i < N_ROWS; i++)
-        if (table[i].slot == slot) return table[i].name;
-    return "unknown";
-}
-
 static void full_name(char *out, size_t bytes, const struct row *row, int32_t block) {
     if (row->block)
         snprintf(out, bytes, "blk.%d.%s.%s", block, row->name, row->suffix);

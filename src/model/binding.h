@@ -74,7 +74,4 @@ lp_status lp_binding_make(struct lp_binding *out, const struct lp_hparams *h,
                           const struct lp_device *device, struct lp_err *err);
 void lp_binding_release(struct lp_binding *binding);
 
-// "attn_q_a" (without block and suffix), for reports.
-const char *lp_slot_name(enum lp_slot slot);
-
 #endif

@@ -9,9 +9,8 @@
 static void log_facts(const struct lp_hparams *h) {
     for (int32_t i = 0; i < h->n_facts; i++) {
         const struct lp_fact *f = &h->facts[i];
-        bool from_file = f->source[0] == 'f' && f->source[4] == 0;
-        lp_log(from_file ? LP_LOG_DEBUG : LP_LOG_INFO, "%s = %s (%s)", f->name, f->value,
-               f->source);
+        lp_log(strcmp(f->source, "file") == 0 ? LP_LOG_DEBUG : LP_LOG_INFO, "%s = %s (%s)", f->name,
+               f->value, f->source);
     }
 }
 

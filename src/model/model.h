@@ -64,12 +64,10 @@ struct lp_step_settings {
     void *watch_user;
 };
 
-// Scratch for steps of at most max_rows tokens over contexts of at most max_context, with logits of
-// at most max_logit_rows rows.
+// Scratch for steps of at most max_rows tokens over contexts of at most max_context.
 struct lp_runner;
 lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct lp_kv *kv,
-                        int64_t max_rows, int64_t max_context, int64_t max_logit_rows,
-                        struct lp_err *err);
+                        int64_t max_rows, int64_t max_context, struct lp_err *err);
 void lp_runner_free(struct lp_runner *runner); // NULL is allowed
 size_t lp_runner_bytes(const struct lp_runner *runner);
 int64_t lp_runner_max_rows(const struct lp_runner *runner);

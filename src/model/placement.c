@@ -35,17 +35,16 @@ static lp_status to_f32(struct lp_model *m, const struct lp_gguf_tensor *t, cons
     *out = NULL;
     if (!t) return LP_OK;
     size_t n = (size_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
-    float *host = lp_alloc(n, sizeof *host), *device = host ? own(m, n, err) : NULL;
-    if (!device) {
-        lp_free(host);
-        return host ? err ? err->status : LP_STATUS_MEMORY
-                    : lp_err_memory(err, n * sizeof *host, "a tensor");
+    float *host = lp_alloc(n, sizeof *host);
+    if (!host) return lp_err_memory(err, n * sizeof *host, "a tensor");
+    float *device = own(m, n, err);
+    if (device) {
+        lp_type_info(t->type)->dequant(t->data, host, n);
+        m->dev->backend->write(m->dev, device, host, n * sizeof *host);
     }
-    lp_type_info(t->type)->dequant(t->data, host, n);
-    m->dev->backend->write(m->dev, device, host, n * sizeof *host);
     lp_free(host);
     *out = device;
-    return LP_OK;
+    return device ? LP_OK : LP_STATUS_MEMORY;
 }
 
 static struct lp_weight as_weight(const struct lp_gguf_tensor *t) {

@@ -7,7 +7,7 @@
 struct lp_runner {
     struct lp_model *model;
     struct lp_kv *kv;
-    int64_t max_rows, max_context, max_logit_rows;
+    int64_t max_rows, max_context, logit_rows;
     size_t bytes;
     uint64_t step;
 
@@ -22,8 +22,8 @@ struct lp_runner {
     float *router_logits;  // [n_experts]
     int32_t *expert_ids;   // [n_used]
     float *expert_weights; // [n_used]
-    float *logit_x;        // [max_logit_rows, n_embd]
-    float *logits;         // [max_logit_rows, n_vocab]
+    float *logit_x;        // [logit_rows, n_embd]
+    float *logits;         // [logit_rows, n_vocab]
 
     void *blocks[24]; // everything above, to free
     int n_blocks;

@@ -10,6 +10,8 @@
 #include "base/clock.h"
 #include "model/runner.h"
 
+#define LOGIT_ROWS 64 // logits are made in blocks of this many rows: they are wide
+
 static int64_t max_i64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -72,12 +74,13 @@ static lp_status reserve_device(struct lp_runner *r, struct lp_err *err) {
                             max_i64(h->n_heads * head, (int64_t)h->n_heads * h->v_dim));
     width = max_i64(width, max_i64(h->n_vocab, max_i64(h->expert_ff, h->n_experts)));
     width = max_i64(width, max_i64(h->q_rank, (int64_t)h->index_heads * h->index_width));
-    struct lp_reserve need = {.n_rows = max_i64(r->max_rows, r->max_logit_rows),
+    struct lp_reserve need = {.n_rows = r->max_rows,
                               .n_context = r->max_context,
                               .max_width = width,
                               .n_experts = h->n_experts,
                               .n_used = h->n_used,
                               .expert_width = h->expert_ff,
+                              .n_embd = h->n_embd,
                               .n_heads = h->n_heads,
                               .latent = mla ? h->latent : 0,
                               .rope = mla ? h->rope_dim : 0,
@@ -90,8 +93,7 @@ static lp_status reserve_device(struct lp_runner *r, struct lp_err *err) {
 }
 
 lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct lp_kv *kv,
-                        int64_t max_rows, int64_t max_context, int64_t max_logit_rows,
-                        struct lp_err *err) {
+                        int64_t max_rows, int64_t max_context, struct lp_err *err) {
     const struct lp_hparams *h = &model->h;
     struct lp_runner *r = lp_alloc(1, sizeof *r);
     if (!r) return lp_err_memory(err, sizeof *r, "the runner");
@@ -99,7 +101,7 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
                             .kv = kv,
                             .max_rows = max_rows,
                             .max_context = max_context,
-                            .max_logit_rows = max_logit_rows};
+                            .logit_rows = max_rows < LOGIT_ROWS ? max_rows : LOGIT_ROWS};
     lp_status status = LP_OK;
     r->host_positions = lp_alloc((size_t)max_rows, sizeof *r->host_positions);
     if (!r->host_positions) status = lp_err_memory(err, (size_t)max_rows * 4, "positions");
@@ -113,8 +115,8 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
     r->router_logits = take(r, max_rows, h->n_experts, &status, err);
     r->expert_ids = take(r, max_rows, h->n_used, &status, err);
     r->expert_weights = take(r, max_rows, h->n_used, &status, err);
-    r->logit_x = take(r, max_logit_rows, h->n_embd, &status, err);
-    r->logits = take(r, max_logit_rows, h->n_vocab, &status, err);
+    r->logit_x = take(r, r->logit_rows, h->n_embd, &status, err);
+    r->logits = take(r, r->logit_rows, h->n_vocab, &status, err);
     if (!status) status = reserve_device(r, err);
     if (status) {
         lp_runner_free(r);
@@ -183,12 +185,9 @@ static bool selects(const struct lp_runner *r, const struct lp_step *step,
 
 static lp_status check_step(const struct lp_runner *r, const struct lp_step *step,
                             struct lp_err *err) {
-    if (step->n_rows < 1 || step->n_rows > r->max_rows || step->n_logit_rows > r->max_logit_rows)
-        return lp_err_set(
-            err, LP_STATUS_INVALID,
-            "a step has %lld tokens and %lld rows of logits, at most %lld and %lld fit",
-            (long long)step->n_rows, (long long)step->n_logit_rows, (long long)r->max_rows,
-            (long long)r->max_logit_rows);
+    if (step->n_rows < 1 || step->n_rows > r->max_rows)
+        return lp_err_set(err, LP_STATUS_INVALID, "a step has %lld tokens, at most %lld fit",
+                          (long long)step->n_rows, (long long)r->max_rows);
     for (int64_t t = 0; t < step->n_rows; t++)
         if (step->tokens[t] < 0 || step->tokens[t] >= r->model->h.n_vocab)
             return lp_err_set(err, LP_STATUS_INVALID,
@@ -213,25 +212,30 @@ static void upload(struct lp_runner *r, const struct lp_step *step) {
     dev->backend->write(dev, r->positions, r->host_positions, bytes);
 }
 
-// Norm and head for the rows that want logits, in runs of adjacent rows; then to the host.
-static void make_logits(struct lp_runner *r, const struct lp_step *step) {
+// Norm and head for rows [first, first + n) of those that want logits; adjacent rows go together.
+static void logit_block(struct lp_runner *r, const struct lp_step *step, int64_t first, int64_t n) {
     const struct lp_hparams *h = &r->model->h;
+    const int32_t *rows = step->logit_rows + first;
     struct lp_device *dev = r->model->dev;
-    for (int64_t i = 0, n; i < step->n_logit_rows; i += n) {
-        for (n = 1;
-             i + n < step->n_logit_rows && step->logit_rows[i + n] == step->logit_rows[i] + n;)
-            n++;
-        norm(r, r->h + step->logit_rows[i] * h->n_embd, r->model->output_norm,
-             r->logit_x + i * h->n_embd, n);
+    for (int64_t i = 0, run; i < n; i += run) {
+        for (run = 1; i + run < n && rows[i + run] == rows[i] + run;) run++;
+        norm(r, r->h + rows[i] * h->n_embd, r->model->output_norm, r->logit_x + i * h->n_embd, run);
     }
     dev->backend->matmul(dev, &(struct lp_op_matmul){.w = &r->model->output,
                                                      .x = r->logit_x,
                                                      .x_stride = h->n_embd,
                                                      .y = r->logits,
                                                      .y_stride = h->n_vocab,
-                                                     .n_rows = step->n_logit_rows});
-    dev->backend->read(dev, step->logits, r->logits,
-                       (size_t)step->n_logit_rows * (size_t)h->n_vocab * sizeof(float));
+                                                     .n_rows = n});
+    dev->backend->read(dev, step->logits + first * h->n_vocab, r->logits,
+                       (size_t)n * (size_t)h->n_vocab * sizeof(float));
+}
+
+static void make_logits(struct lp_runner *r, const struct lp_step *step) {
+    for (int64_t i = 0; i < step->n_logit_rows; i += r->logit_rows) {
+        int64_t left = step->n_logit_rows - i;
+        logit_block(r, step, i, left < r->logit_rows ? left : r->logit_rows);
+    }
 }
 
 static lp_status check_finite(struct lp_runner *r, const struct lp_step *step, struct lp_err *err) {

@@ -17,26 +17,24 @@
 struct check_job {
     const struct lp_gguf *gguf;
     bool sample;
-    _Atomic uint64_t next;      // tensor to look at
-    _Atomic uint64_t bad;       // lowest index of a bad tensor + 1; 0 = none
-    _Atomic uint64_t bad_value; // where in it
+    _Atomic uint64_t next; // tensor to look at
+    _Atomic uint64_t bad;  // lowest index of a bad tensor + 1; 0 = none
     _Atomic uint64_t done_bytes;
     struct lp_progress bar; // drawn by worker 0, the calling thread
 };
 
-static void report_bad(struct check_job *job, uint64_t tensor, uint64_t value) {
+static void report_bad(struct check_job *job, uint64_t tensor) {
     uint64_t old = atomic_load(&job->bad);
-    while (old == 0 || tensor + 1 < old)
-        if (atomic_compare_exchange_weak(&job->bad, &old, tensor + 1)) {
-            atomic_store(&job->bad_value, value);
-            return;
-        }
+    while ((old == 0 || tensor + 1 < old) &&
+           !atomic_compare_exchange_weak(&job->bad, &old, tensor + 1)) {
+    }
 }
 
-static void check_tensor(struct check_job *job, uint64_t index, const struct lp_gguf_tensor *t) {
+// The number of the first value that is NaN or infinite, or whose block's scale is; -1: none found.
+static int64_t find_bad(const struct check_job *job, const struct lp_gguf_tensor *t) {
     const struct lp_type_info *info = lp_type_info(t->type);
     uint64_t row_bytes = 0, n_rows = t->ne[1] * t->ne[2] * t->ne[3];
-    if (!info->is_weight || !lp_type_row_bytes(t->type, t->ne[0], &row_bytes)) return;
+    if (!info->is_weight || !lp_type_row_bytes(t->type, t->ne[0], &row_bytes)) return -1;
     bool sample = job->sample && n_rows > SAMPLE_ROWS && t->n_bytes > PIECE_BYTES;
     uint64_t step = sample ? SAMPLE_ROWS : 1;
     uint64_t rows_at_once = sample ? 1 : PIECE_BYTES / row_bytes ? PIECE_BYTES / row_bytes : 1;
@@ -44,11 +42,9 @@ static void check_tensor(struct check_job *job, uint64_t index, const struct lp_
         uint64_t n = n_rows - r < rows_at_once ? n_rows - r : rows_at_once;
         int64_t at =
             lp_type_find_nonfinite(t->type, t->data + r * row_bytes, (size_t)(n * t->ne[0]));
-        if (at >= 0) {
-            report_bad(job, index, r * t->ne[0] + (uint64_t)at * info->block_values);
-            return;
-        }
+        if (at >= 0) return (int64_t)(r * t->ne[0]) + at * info->block_values;
     }
+    return -1;
 }
 
 static void check_worker(void *job_, int worker, int n_workers) {
@@ -57,7 +53,7 @@ static void check_worker(void *job_, int worker, int n_workers) {
     uint64_t n = lp_gguf_n_tensors(job->gguf);
     for (uint64_t i; (i = atomic_fetch_add(&job->next, 1)) < n;) {
         const struct lp_gguf_tensor *t = lp_gguf_tensor_at(job->gguf, i);
-        check_tensor(job, i, t);
+        if (find_bad(job, t) >= 0) report_bad(job, i);
         uint64_t done = atomic_fetch_add(&job->done_bytes, t->n_bytes) + t->n_bytes;
         if (worker == 0) lp_progress_update(&job->bar, done);
     }
@@ -80,7 +76,7 @@ lp_status lp_model_check_weights(const struct lp_model *model, int n_threads, st
     uint64_t bad = atomic_load(&job.bad);
     if (bad == 0) return LP_OK;
     const struct lp_gguf_tensor *t = lp_gguf_tensor_at(model->gguf, bad - 1);
-    uint64_t value = atomic_load(&job.bad_value);
+    uint64_t value = (uint64_t)find_bad(&job, t); // found again, to name it
     return lp_err_set(
         err, LP_STATUS_FORMAT,
         "tensor %.*s holds NaN or infinity (%s near row %llu, column %llu); the file is damaged",

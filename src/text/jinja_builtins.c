@@ -105,10 +105,13 @@ static bool global_range(run_state *run, call_args *call, lp_value *out) {
     if (a[2] == 0) return lp_jinja_fail(run, LP_STATUS_FORMAT, "the step of range is 0");
     int64_t n = range_count(a[0], a[1], a[2]);
     if (n > LP_JINJA_MAX_RANGE)
-        return lp_jinja_fail(run, LP_STATUS_LIMIT, "range gives %lld items, more than the %d allowed",
-                             (long long)n, LP_JINJA_MAX_RANGE);
+        return lp_jinja_fail(run, LP_STATUS_LIMIT,
+                             "range gives %lld items, more than the %d allowed", (long long)n,
+                             LP_JINJA_MAX_RANGE);
     TRY(lp_jinja_seq_new(run, LP_JINJA_RANGE, (size_t)n, out));
-    for (int64_t i = 0; i < n; i++) out->seq->items[i] = lp_jinja_int(a[0] + i * a[2]);
+    // Modulo 2^64: an item lies between start and stop, its distance from start may have 64 bits.
+    for (int64_t i = 0; i < n; i++)
+        out->seq->items[i] = lp_jinja_int((int64_t)((uint64_t)a[0] + (uint64_t)i * (uint64_t)a[2]));
     out->seq->start = a[0];
     out->seq->stop = a[1];
     out->seq->step = a[2];
@@ -119,8 +122,9 @@ static bool global_range(run_state *run, call_args *call, lp_value *out) {
 static bool make_dict(run_state *run, const call_args *call, struct lp_jinja_dict **out) {
     TRY(lp_jinja_dict_new(run, call->n_named, out));
     if (call->n_pos > 1)
-        return lp_jinja_fail(run, LP_STATUS_FORMAT, "dict and namespace take at most one dict or "
-                                                    "list of pairs besides named arguments");
+        return lp_jinja_fail(run, LP_STATUS_FORMAT,
+                             "dict and namespace take at most one dict or "
+                             "list of pairs besides named arguments");
     if (call->n_pos && call->pos[0].type == LP_JINJA_DICT) {
         const struct lp_jinja_dict *from = call->pos[0].dict;
         for (size_t i = 0; i < from->n; i++)
@@ -132,8 +136,10 @@ static bool make_dict(run_state *run, const call_args *call, struct lp_jinja_dic
         for (size_t i = 0; i < n; i++) {
             TRY(lp_jinja_items(run, items[i], &pair, &two));
             if (two != 2)
-                return lp_jinja_fail(run, LP_STATUS_FORMAT, "a dict is made from pairs, not from "
-                                                            "sequences of %zu", two);
+                return lp_jinja_fail(run, LP_STATUS_FORMAT,
+                                     "a dict is made from pairs, not from "
+                                     "sequences of %zu",
+                                     two);
             TRY(lp_jinja_dict_set(run, *out, pair[0], pair[1]));
         }
     }
@@ -287,12 +293,8 @@ static const struct lp_jinja_builtin loop_methods[] = {
     {0},
 };
 static const struct lp_jinja_builtin dict_methods[] = {
-    {"get", "key,default", 1, dict_get},
-    {"items", "", 0, dict_items},
-    {"keys", "", 0, dict_keys},
-    {"values", "", 0, dict_values},
-    {"copy", "", 0, copy_self},
-    {0},
+    {"get", "key,default", 1, dict_get}, {"items", "", 0, dict_items}, {"keys", "", 0, dict_keys},
+    {"values", "", 0, dict_values},      {"copy", "", 0, copy_self},   {0},
 };
 static const struct lp_jinja_builtin seq_methods[] = {
     {"index", "value", 1, seq_index},
@@ -319,20 +321,26 @@ const struct lp_jinja_builtin *lp_jinja_test(struct lp_str name) {
     return find(lp_jinja_test_table, name);
 }
 
-const struct lp_jinja_builtin *lp_jinja_global(struct lp_str name) { return find(globals, name); }
+const struct lp_jinja_builtin *lp_jinja_global(struct lp_str name) {
+    return find(globals, name);
+}
 
 const struct lp_jinja_builtin *lp_jinja_method(lp_value of, struct lp_str name) {
     switch (of.type) {
-    case LP_JINJA_STRING: return find(lp_jinja_str_method_table, name);
-    case LP_JINJA_DICT: return find(dict_methods, name);
-    case LP_JINJA_LOOP: return find(loop_methods, name);
+    case LP_JINJA_STRING:
+        return find(lp_jinja_str_method_table, name);
+    case LP_JINJA_DICT:
+        return find(dict_methods, name);
+    case LP_JINJA_LOOP:
+        return find(loop_methods, name);
     case LP_JINJA_SEQ: {
         bool list = of.seq->kind == LP_JINJA_LIST;
         if (!list && of.seq->kind != LP_JINJA_RANGE && !lp_jinja_is_tuple(of)) return NULL;
         const struct lp_jinja_builtin *row = find(seq_methods, name);
         return row || !list ? row : find(list_methods, name);
     }
-    default: return NULL;
+    default:
+        return NULL;
     }
 }
 
@@ -350,7 +358,7 @@ bool lp_jinja_filter_is_foreign(struct lp_str name) {
 
 bool lp_jinja_method_is_forbidden(lp_value of, struct lp_str name) {
     static const char *const dict[] = {"clear", "pop", "popitem", "setdefault", "update", NULL};
-    static const char *const list[] = {"append", "clear",  "pop",  "reverse", "insert",
+    static const char *const list[] = {"append", "clear",  "pop",    "reverse", "insert",
                                        "sort",   "extend", "remove", NULL};
     if (of.type == LP_JINJA_DICT) return listed(dict, name);
     return lp_jinja_is_seq(of, LP_JINJA_LIST) && listed(list, name);

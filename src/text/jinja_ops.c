@@ -18,14 +18,22 @@ typedef struct lp_jinja_run run_state;
 
 static const char *op_name(int op) {
     switch (op) {
-    case '+': return "+";
-    case '-': return "-";
-    case '*': return "*";
-    case '/': return "/";
-    case '%': return "%";
-    case LP_JINJA_T_FLOORDIV: return "//";
-    case LP_JINJA_T_POW: return "**";
-    default: return "?";
+    case '+':
+        return "+";
+    case '-':
+        return "-";
+    case '*':
+        return "*";
+    case '/':
+        return "/";
+    case '%':
+        return "%";
+    case LP_JINJA_T_FLOORDIV:
+        return "//";
+    case LP_JINJA_T_POW:
+        return "**";
+    default:
+        return "?";
     }
 }
 
@@ -71,15 +79,23 @@ static bool int_binary(run_state *run, int op, int64_t a, int64_t b, lp_value *o
     int64_t result = 0;
     bool over = false;
     switch (op) {
-    case '+': over = __builtin_add_overflow(a, b, &result); break;
-    case '-': over = __builtin_sub_overflow(a, b, &result); break;
-    case '*': over = __builtin_mul_overflow(a, b, &result); break;
+    case '+':
+        over = __builtin_add_overflow(a, b, &result);
+        break;
+    case '-':
+        over = __builtin_sub_overflow(a, b, &result);
+        break;
+    case '*':
+        over = __builtin_mul_overflow(a, b, &result);
+        break;
     case '/':
         if (b == 0) return by_zero(run);
         *out = lp_jinja_float((double)a / (double)b);
         return true;
-    case LP_JINJA_T_POW: return int_pow(run, a, b, out);
-    default: return int_divide(run, op, a, b, out);
+    case LP_JINJA_T_POW:
+        return int_pow(run, a, b, out);
+    default:
+        return int_divide(run, op, a, b, out);
     }
     if (over) return overflow(run);
     *out = lp_jinja_int(result);
@@ -112,13 +128,26 @@ static bool float_pow(run_state *run, double a, double b, lp_value *out) {
 static bool float_binary(run_state *run, int op, double a, double b, lp_value *out) {
     if (b == 0 && (op == '/' || op == '%' || op == LP_JINJA_T_FLOORDIV)) return by_zero(run);
     switch (op) {
-    case '+': *out = lp_jinja_float(a + b); return true;
-    case '-': *out = lp_jinja_float(a - b); return true;
-    case '*': *out = lp_jinja_float(a * b); return true;
-    case '/': *out = lp_jinja_float(a / b); return true;
-    case '%': *out = lp_jinja_float(float_modulo(a, b)); return true;
-    case LP_JINJA_T_FLOORDIV: *out = lp_jinja_float(float_floor_divide(a, b)); return true;
-    default: return float_pow(run, a, b, out);
+    case '+':
+        *out = lp_jinja_float(a + b);
+        return true;
+    case '-':
+        *out = lp_jinja_float(a - b);
+        return true;
+    case '*':
+        *out = lp_jinja_float(a * b);
+        return true;
+    case '/':
+        *out = lp_jinja_float(a / b);
+        return true;
+    case '%':
+        *out = lp_jinja_float(float_modulo(a, b));
+        return true;
+    case LP_JINJA_T_FLOORDIV:
+        *out = lp_jinja_float(float_floor_divide(a, b));
+        return true;
+    default:
+        return float_pow(run, a, b, out);
     }
 }
 
@@ -169,7 +198,9 @@ static bool is_list_or_tuple(lp_value v) {
     return lp_jinja_is_seq(v, LP_JINJA_LIST) || lp_jinja_is_tuple(v);
 }
 
-static bool repeats(lp_value v) { return lp_jinja_is_str(v) || is_list_or_tuple(v); }
+static bool repeats(lp_value v) {
+    return lp_jinja_is_str(v) || is_list_or_tuple(v);
+}
 
 bool lp_jinja_binary(run_state *run, int op, lp_value a, lp_value b, lp_value *out) {
     int64_t i, j;
@@ -193,24 +224,35 @@ bool lp_jinja_binary(run_state *run, int op, lp_value a, lp_value b, lp_value *o
 bool lp_jinja_compare(run_state *run, int op, lp_value a, lp_value b, bool *out) {
     int order;
     switch (op) {
-    case LP_JINJA_T_EQ: return lp_jinja_equal(run, a, b, 0, out);
+    case LP_JINJA_T_EQ:
+        return lp_jinja_equal(run, a, b, 0, out);
     case LP_JINJA_T_NE:
         TRY(lp_jinja_equal(run, a, b, 0, out));
         *out = !*out;
         return true;
-    case LP_JINJA_T_IN: return lp_jinja_contains(run, b, a, out);
+    case LP_JINJA_T_IN:
+        return lp_jinja_contains(run, b, a, out);
     case LP_JINJA_T_NOT_IN:
         TRY(lp_jinja_contains(run, b, a, out));
         *out = !*out;
         return true;
-    default: break;
+    default:
+        break;
     }
     TRY(lp_jinja_order(run, a, b, 0, &order));
     switch (op) {
-    case '<': *out = order == -1; break;
-    case '>': *out = order == 1; break;
-    case LP_JINJA_T_LE: *out = order == -1 || order == 0; break;
-    default: *out = order == 1 || order == 0; break;
+    case '<':
+        *out = order == -1;
+        break;
+    case '>':
+        *out = order == 1;
+        break;
+    case LP_JINJA_T_LE:
+        *out = order == -1 || order == 0;
+        break;
+    default:
+        *out = order == 1 || order == 0;
+        break;
     }
     return true;
 }
@@ -288,9 +330,14 @@ bool lp_jinja_slice(run_state *run, lp_value of, const lp_value part[3], lp_valu
         if (i + 1 < count) at += step;
     }
     if (kind == LP_JINJA_RANGE) {
-        out->seq->start = of.seq->start + start * of.seq->step;
-        out->seq->stop = of.seq->start + stop * of.seq->step;
-        if (__builtin_mul_overflow(of.seq->step, step, &out->seq->step)) return overflow(run);
+        const struct lp_jinja_seq *from = of.seq;
+        struct lp_jinja_seq *to = out->seq;
+        if (__builtin_mul_overflow(start, from->step, &to->start) ||
+            __builtin_add_overflow(to->start, from->start, &to->start) ||
+            __builtin_mul_overflow(stop, from->step, &to->stop) ||
+            __builtin_add_overflow(to->stop, from->start, &to->stop) ||
+            __builtin_mul_overflow(from->step, step, &to->step))
+            return overflow(run);
     }
     return true;
 }
@@ -343,8 +390,10 @@ static bool format_number(run_state *run, const struct spec *spec, lp_value v) {
     if (whole) {
         bool base = strchr("xXo", spec->type) != NULL;
         if (base && i < 0)
-            return lp_jinja_fail(run, LP_STATUS_UNSUPPORTED, "%%%c of a negative number is not "
-                                 "supported", spec->type);
+            return lp_jinja_fail(run, LP_STATUS_UNSUPPORTED,
+                                 "%%%c of a negative number is not "
+                                 "supported",
+                                 spec->type);
         snprintf(format + n, sizeof format - (size_t)n, ".*ll%c", base ? spec->type : 'd');
         snprintf(text, sizeof text, format, precision < 0 ? 1 : precision, (long long)i);
     } else {
@@ -357,13 +406,14 @@ static bool format_number(run_state *run, const struct spec *spec, lp_value v) {
 static bool format_text(run_state *run, const struct spec *spec, lp_value v, bool escape) {
     lp_value text;
     size_t begin = lp_jinja_build_begin(run);
-    if (spec->type == 'r' || spec->type == 'a') TRY(lp_jinja_add_repr(run, v, 0));
+    if (spec->type == 'r' || spec->type == 'a')
+        TRY(lp_jinja_add_repr(run, v, 0));
     else if (escape && lp_jinja_is_str(v) && v.sub != LP_JINJA_SAFE)
         TRY(lp_jinja_add_escaped(run, v.s));
-    else TRY(lp_jinja_add_str(run, v));
+    else
+        TRY(lp_jinja_add_str(run, v));
     TRY(lp_jinja_build_end(run, begin, &text));
-    if (spec->precision >= 0)
-        text.s.len = lp_jinja_str_offset(text.s, (size_t)spec->precision);
+    if (spec->precision >= 0) text.s.len = lp_jinja_str_offset(text.s, (size_t)spec->precision);
     return add_padded(run, spec, text.s, false);
 }
 
@@ -407,6 +457,9 @@ static bool format_count(run_state *run, struct format_state *f, int64_t *out) {
         TRY(next_arg(run, f, &v));
         if (!lp_jinja_as_int(v, out))
             return lp_jinja_fail(run, LP_STATUS_FORMAT, "'*' in a format needs an integer");
+        if (*out < -INT32_MAX || *out > INT32_MAX)
+            return lp_jinja_fail(run, LP_STATUS_LIMIT, "a width in a format is too large");
+        return true;
     }
     while (peek_char(f) >= '0' && peek_char(f) <= '9') {
         *out = *out * 10 + (f->format.data[f->at++] - '0');
@@ -440,17 +493,23 @@ static bool format_one(run_state *run, struct format_state *f, bool escape) {
     TRY(format_key(run, f, &v, &has_key));
     for (;; f->at++) {
         char c = peek_char(f);
-        if (c == '-') spec.left = true;
-        else if (c == '0') spec.zero = true;
-        else if (c == '+') spec.plus = true;
-        else if (c == ' ') spec.space = true;
-        else if (c == '#') spec.alternate = true;
-        else break;
+        if (c == '-')
+            spec.left = true;
+        else if (c == '0')
+            spec.zero = true;
+        else if (c == '+')
+            spec.plus = true;
+        else if (c == ' ')
+            spec.space = true;
+        else if (c == '#')
+            spec.alternate = true;
+        else
+            break;
     }
     TRY(format_count(run, f, &spec.width));
     if (spec.width < 0) {
         spec.left = true;
-        spec.width = -(spec.width + 1) + 1;
+        spec.width = -spec.width;
     }
     if (peek_char(f) == '.') {
         f->at++;

@@ -332,6 +332,7 @@ def general(good):
     yield one("missing_architecture", "general.architecture is missing", "general.architecture", g, "dump")
     for a in ("glm5next", "glm5-next", "deepseek4", "glm-dsa2", ""):
         yield case(f"architecture_{a or 'empty'}", f"architecture '{a}'", [a] if a else "architecture", STR, a)
+    yield case("architecture_no_utf8", "general.architecture is no UTF-8", "general.architecture", STR, b"glm\xff")
     yield case("architecture_number", "general.architecture is a number", "general.architecture", U32, 5)
     for t in ("adapter", "mmproj", "imatrix", "vocab"):
         g = good.copy()

@@ -98,9 +98,43 @@ static void chat_prompts_are_those_of_the_model(void **state) {
     assert_int_equal(limpid_chat_prompt(model, messages, NULL, &text, &n, &err), LIMPID_OK);
     assert_string_equal(text, "[gMASK]<sop><|user|>706 + 31<|assistant|><think>");
     limpid_free(text);
+    const char *tools = "{\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]}";
+    assert_int_equal(limpid_chat_prompt(model, messages, tools, &text, &n, &err), LIMPID_OK);
+    limpid_free(text);
+    assert_int_equal(limpid_chat_prompt(model, messages, "{\"tools\": 1}", &text, &n, &err),
+                     LIMPID_INVALID);
+    assert_non_null(strstr(err.text, "tools"));
     assert_int_equal(limpid_chat_prompt(model, "[{]", NULL, &text, &n, &err), LIMPID_INVALID);
     assert_int_equal(limpid_chat_prompt(model, "{}", NULL, &text, &n, &err), LIMPID_INVALID);
     limpid_model_close(model);
+}
+
+// The engines of a model share its device: a smaller one that comes later takes nothing away.
+static void engines_of_one_model_go_together(void **state) {
+    (void)state;
+    static const char *const backends[] = {"ref", "cpu"};
+    for (size_t i = 0; i < 2; i++) {
+        limpid_model *model;
+        limpid_engine *large, *small;
+        limpid_sequence *sequence;
+        limpid_error err;
+        limpid_model_options mo = limpid_model_default_options();
+        limpid_engine_options eo = limpid_engine_default_options();
+        int32_t tokens[96] = {0};
+        mo.backend = backends[i];
+        assert_int_equal(limpid_model_open(&model, "tests/golden/dsa_shared.gguf", &mo, &err),
+                         LIMPID_OK);
+        eo.n_context = 128;
+        assert_int_equal(limpid_engine_new(&large, model, &eo, &err), LIMPID_OK);
+        eo.n_context = 2;
+        assert_int_equal(limpid_engine_new(&small, model, &eo, &err), LIMPID_OK);
+        assert_int_equal(limpid_sequence_new(&sequence, large, &err), LIMPID_OK);
+        assert_int_equal(limpid_sequence_append(sequence, tokens, 96, NULL, NULL, &err), LIMPID_OK);
+        limpid_sequence_free(sequence);
+        limpid_engine_free(small, NULL);
+        limpid_engine_free(large, NULL);
+        limpid_model_close(model);
+    }
 }
 
 // Opening a model and an engine with each allocation failing in turn: an error, no crash, no leak.
@@ -134,6 +168,7 @@ int main(void) {
                                        cmocka_unit_test(bad_settings_are_named),
                                        cmocka_unit_test(text_goes_both_ways),
                                        cmocka_unit_test(chat_prompts_are_those_of_the_model),
+                                       cmocka_unit_test(engines_of_one_model_go_together),
                                        cmocka_unit_test(running_out_of_memory_is_an_error)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

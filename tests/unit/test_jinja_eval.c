@@ -48,9 +48,12 @@ static void endless_work_is_stopped(void **state) {
         "{{ [1]|tojson(indent=10**12) }}",
         "{{ [1]|batch(10**12, 0)|list }}",
         "{{ [1]|slice(10**12)|list }}",
-        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-        "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% "
+        "endfor %}",
+        "{% set ns = namespace(s=[1]) %}{% for i in range(60) %}{% set ns.s = ns.s + ns.s %}{% "
+        "endfor %}",
+        "{% set ns = namespace(s='x') %}{% for i in range(60) %}{% set ns.s = ns.s ~ ns.s %}{% "
+        "endfor %}",
         "{% for i in range(1000) %}{{ 'x' * 1000 }}{% endfor %}",
         "{% set x %}{% for i in range(1000) %}{{ 'x' * 1000 }}{% endfor %}{% endset %}",
         "{{ 9223372036854775807 + 1 }}",
@@ -59,27 +62,33 @@ static void endless_work_is_stopped(void **state) {
         "{{ (-9223372036854775807 - 1) // -1 }}",
         "{{ (-9223372036854775807 - 1)|abs }}",
         "{{ 99999999999 * 99999999999 }}",
+        "{{ '%*d' % (9223372036854775807, 1) }}",
+        "{{ '%*d' % (-9223372036854775807 - 1, 1) }}",
+        "{{ range(0, 9223372036854775807, 4611686018427387904)[1:2] }}",
     };
-    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) expect(LP_STATUS_LIMIT, sources[i]);
+    for (size_t i = 0; i < sizeof sources / sizeof *sources; i++)
+        expect(LP_STATUS_LIMIT, sources[i]);
+    expect(LP_OK,
+           "{{ range(-9 * 10**18, 9 * 10**18, 4 * 10**18)|list }}"); // 12 * 10**18 from the start
 }
 
 // Values nested 100,000 deep, or as wide as 2^60 by sharing: every walk over them must stop.
 static void deep_values_are_refused(void **state) {
     (void)state;
     static const char *const makers[] = {
-        "{% set ns = namespace(v=[]) %}{% for i in range(2000) %}{% set ns.v = [ns.v] %}{% endfor %}",
-        "{% set ns = namespace(v=()) %}{% for i in range(2000) %}{% set ns.v = (ns.v,) %}{% endfor %}",
-        "{% set ns = namespace(v={}) %}{% for i in range(2000) %}{% set ns.v = {1: ns.v} %}{% endfor %}",
-        "{% set ns = namespace(v=(1,)) %}{% for i in range(60) %}{% set ns.v = (ns.v, ns.v) %}{% endfor %}"
+        "{% set ns = namespace(v=[]) %}{% for i in range(2000) %}{% set ns.v = [ns.v] %}{% endfor "
+        "%}",
+        "{% set ns = namespace(v=()) %}{% for i in range(2000) %}{% set ns.v = (ns.v,) %}{% endfor "
+        "%}",
+        "{% set ns = namespace(v={}) %}{% for i in range(2000) %}{% set ns.v = {1: ns.v} %}{% "
+        "endfor %}",
+        "{% set ns = namespace(v=(1,)) %}{% for i in range(60) %}{% set ns.v = (ns.v, ns.v) %}{% "
+        "endfor %}"
         "{% set ns.v = (ns.v, ns.v) %}",
     };
     static const char *const walks[] = {
-        "{{ ns.v }}",
-        "{{ ns.v|tojson }}",
-        "{{ ns.v|string }}",
-        "{{ [ns.v]|join }}",
-        "{{ '%s' % [ns.v] }}",
-        "{{ {'k': ns.v}|tojson(indent=1) }}",
+        "{{ ns.v }}",        "{{ ns.v|tojson }}",   "{{ ns.v|string }}",
+        "{{ [ns.v]|join }}", "{{ '%s' % [ns.v] }}", "{{ {'k': ns.v}|tojson(indent=1) }}",
     };
     for (size_t m = 0; m < sizeof makers / sizeof *makers; m++)
         for (size_t w = 0; w < sizeof walks / sizeof *walks; w++) {

@@ -23,7 +23,7 @@ static void check_file(const char *path, lp_type type, int64_t context, int64_t 
     assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, other, type, context, chunk, &err), LP_OK);
     lp_model_kv_layers(model, layers);
     assert_int_equal(lp_kv_new(&kv, dev, layers, model->h.n_layers, type, context, &err), LP_OK);
-    assert_int_equal(lp_runner_new(&runner, model, kv, chunk, context, chunk, &err), LP_OK);
+    assert_int_equal(lp_runner_new(&runner, model, kv, chunk, context, &err), LP_OK);
     assert_int_equal(plan.float32_bytes, model->owned_bytes);
     assert_int_equal(plan.kv_token_bytes, lp_kv_token_bytes(kv));
     assert_int_equal(plan.kv_bytes, lp_kv_bytes(kv));

@@ -84,8 +84,8 @@ void lp_cpu_softmax_keys(const struct lp_cpu_lanes *lanes, struct lp_cpu_softmax
     lanes->mul_rows(width, n, s, keys, v, ldv, acc);
 }
 
-static float relative(float max,
-                      float base) { // exp(max - base); 0 for a state without a finite score
+// exp(max - base); 0 for a state without a finite score
+static float relative(float max, float base) {
     return max == base ? 1.0f : expf(max - base);
 }
 

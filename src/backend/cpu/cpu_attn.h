@@ -2,16 +2,14 @@
 // blocks of keys, and the rule that cuts long contexts into segments.
 //
 // How B2 (backend.h) is kept:
-//   A1. A query's keys are taken in blocks of LP_CPU_KEY_BLOCK, in ascending order; where the
-//   blocks
+//   A1. A query's keys are taken in blocks of LP_CPU_KEY_BLOCK, in ascending order; where the blocks
 //       begin depends on absolute positions (or list indices of a selection) only. Below the top-k
 //       the two are the same number.
 //   A2. A query's keys form segments (lp_cpu_segment_keys of its own visible count). Each segment
 //       starts a fresh softmax; the segments are merged in ascending order, by one thread as well
 //       as by many. Absorbed and grouped-query attention only; the expanded form has one segment.
 //   A3. A key that a query does not see takes no part in any product or sum of that query; it is
-//   not
-//       merely weighted 0, since 0 * NaN is NaN.
+//       not merely weighted 0, since 0 * NaN is NaN.
 #ifndef LP_CPU_ATTN_H
 #define LP_CPU_ATTN_H
 
@@ -26,7 +24,9 @@
 
 // Row distance of a scratch matrix of n columns: an odd number of cache lines, so that the rows of
 // a block spread over all cache sets.
-static inline int64_t lp_cpu_ld(int64_t n) { return ((n + 15) / 16 | 1) * 16; }
+static inline int64_t lp_cpu_ld(int64_t n) {
+    return ((n + 15) / 16 | 1) * 16;
+}
 
 static inline void *lp_cpu_cache_row(const struct lp_cache_view *cache, int64_t pos) {
     size_t page = (size_t)cache->pages[pos / cache->page_tokens];
@@ -125,7 +125,9 @@ size_t lp_cpu_router_scratch(const struct lp_reserve *need, int n_workers);
 
 // Partial results of the segments of a few queries (decode): a record per row and segment,
 // [width values, then max, sum].
-static inline int64_t lp_cpu_partial_floats(int64_t width) { return lp_cpu_ld(width) + 16; }
+static inline int64_t lp_cpu_partial_floats(int64_t width) {
+    return lp_cpu_ld(width) + 16;
+}
 void lp_cpu_partial_put(float *record, const struct lp_cpu_softmax *state, int row, int width);
 // Merges n records of one row in order, in place, into out.
 void lp_cpu_partial_finish(float *records, int64_t n, int width, float *out);

@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-#define MAX_HEADS                                                                                  \
-    32 // of a block: 64 keys + 32 queries + sums of 576 floats stay in a 512 KiB cache
+// Of a block: 64 keys, 32 queries and sums of 576 floats stay in a 512 KiB cache.
+#define MAX_HEADS 32
 
 struct worker_scratch {
     float *keys;    // [LP_CPU_KEY_BLOCK, latent + rope]

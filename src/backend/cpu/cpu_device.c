@@ -43,23 +43,10 @@ static lp_status cpu_open(struct lp_device **out, const struct lp_device_options
 
 // ---- scratch
 
-#define RESERVE_FIELDS(X)                                                                          \
-    X(n_rows)                                                                                      \
-    X(n_context) X(max_width) X(n_experts) X(n_used) X(expert_width) X(n_heads) X(latent) X(rope)  \
-        X(nope) X(v_dim) X(index_heads) X(index_width)
-
-static struct lp_reserve merged(struct lp_reserve a, const struct lp_reserve *b) {
-#define LARGER(field)                                                                              \
-    if (b->field > a.field) a.field = b->field;
-    RESERVE_FIELDS(LARGER)
-#undef LARGER
-    return a;
-}
-
 static lp_status cpu_reserve(struct lp_device *base, const struct lp_reserve *need,
                              struct lp_err *err) {
     struct lp_cpu_device *dev = lp_cpu_device(base);
-    struct lp_reserve all = merged(dev->reserved, need);
+    struct lp_reserve all = lp_reserve_merge(dev->reserved, need);
     size_t attn_bytes = lp_cpu_attn_scratch_bytes(&all, dev->n_workers);
     unsigned char *attn = dev->attn_scratch;
     if (attn_bytes > dev->attn_scratch_bytes) {

@@ -50,13 +50,10 @@ static void *take(struct lp_ref_device *dev, int64_t n, int64_t m, size_t size, 
     return block;
 }
 
-static lp_status ref_reserve(struct lp_device *device, const struct lp_reserve *need,
-                             struct lp_err *err) {
-    struct lp_ref_device *dev = (struct lp_ref_device *)device;
+static bool take_scratch(struct lp_ref_device *dev, const struct lp_reserve *need) {
     int64_t head_width = max_i64(need->latent + need->rope, need->index_width);
     int64_t width = max_i64(need->max_width, max_i64(head_width, need->expert_width));
     bool ok = true;
-    release_scratch(dev);
     dev->sizes = *need;
     dev->row = take(dev, 1, width, sizeof(float), &ok);
     dev->row2 = take(dev, 1, width, sizeof(float), &ok);
@@ -65,15 +62,27 @@ static lp_status ref_reserve(struct lp_device *device, const struct lp_reserve *
     dev->keys = take(dev, need->n_context, need->nope, sizeof(float), &ok);
     dev->values = take(dev, need->n_context, need->v_dim, sizeof(float), &ok);
     dev->hidden = take(dev, need->n_rows, need->expert_width, sizeof(float), &ok);
-    dev->expert_out = take(dev, need->n_rows * need->n_used, need->n_used ? need->max_width : 0,
-                           sizeof(float), &ok);
+    dev->expert_out =
+        take(dev, need->n_rows * need->n_used, need->n_used ? need->n_embd : 0, sizeof(float), &ok);
     dev->cache_row = take(dev, 1, width, sizeof(float), &ok);
+    return ok;
+}
+
+static lp_status ref_reserve(struct lp_device *device, const struct lp_reserve *given,
+                             struct lp_err *err) {
+    struct lp_ref_device *dev = (struct lp_ref_device *)device;
+    struct lp_ref_device grown = {.base = dev->base}, old = *dev;
+    struct lp_reserve need = *given;
+    if (!need.n_embd) need.n_embd = need.max_width;
+    need = lp_reserve_merge(dev->sizes, &need); // another engine may still use what it asked for
+    bool ok = take_scratch(&grown, &need);
+    if (ok) *dev = grown;
+    release_scratch(ok ? &old : &grown);
     if (ok) return LP_OK;
-    release_scratch(dev);
     return lp_err_set(err, LP_STATUS_MEMORY,
                       "out of memory: scratch of the ref backend for %lld rows and "
                       "%lld positions",
-                      (long long)need->n_rows, (long long)need->n_context);
+                      (long long)need.n_rows, (long long)need.n_context);
 }
 
 static size_t ref_scratch_bytes(const struct lp_device *device) {
