@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "text/tokenizer_parts.h"
-#include "text/utf8_step.h"
+#include "base/utf8_step.h"
 
 enum { N_BYTES = 256, MAX_TOKENS = 600 };
 

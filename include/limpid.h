@@ -67,6 +67,7 @@ typedef struct limpid_model_options {
     const char *backend;   // "cpu" (default) or "ref", the slow definition of every operation
     const char *cpu_level; // "auto" (default), or the highest to use: plain, avx2, avx512, vnni
     int n_threads;         // 0 = all CPUs the process may use
+    bool vocab_only;       // tokenizer and chat template only; such a model makes no engine
 } limpid_model_options;
 
 limpid_model_options limpid_model_default_options(void);
@@ -86,6 +87,7 @@ typedef struct limpid_model_info {
     bool has_chat_template;
 } limpid_model_info;
 
+// After vocab_only what describes the weights is 0, "" or "none".
 limpid_model_info limpid_model_get_info(const limpid_model *model);
 
 // ---- text ----

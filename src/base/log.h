@@ -1,4 +1,4 @@
-// Log lines on standard error (or a sink of the embedder): level, then one sentence.
+// Log lines on standard error: level, then one sentence.
 #ifndef LP_BASE_LOG_H
 #define LP_BASE_LOG_H
 
@@ -6,11 +6,8 @@
 
 enum lp_log_level { LP_LOG_ERROR, LP_LOG_WARN, LP_LOG_INFO, LP_LOG_DEBUG };
 
-typedef void (*lp_log_sink)(void *user, enum lp_log_level level, const char *line);
-
-// Process-wide settings of the program; set before threads start. Default: WARN, standard error.
+// Process-wide settings of the program; set before threads start. Default: WARN.
 void lp_log_set_level(enum lp_log_level level);
-void lp_log_set_sink(lp_log_sink sink, void *user);                // NULL = standard error
 bool lp_log_level_parse(const char *name, enum lp_log_level *out); // "error" ... "debug"
 bool lp_log_enabled(enum lp_log_level level);
 

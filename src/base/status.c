@@ -3,17 +3,13 @@
 
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 
-static void clean(char *text) {
-    for (unsigned char *p = (unsigned char *)text; *p; p++)
-        if (*p < 0x20 || *p == 0x7f) *p = '?';
-}
+#include "base/clean.h"
 
 static void format_text(char *out, const char *format, va_list args) {
-    int n = vsnprintf(out, LP_ERR_TEXT_BYTES, format, args);
-    if (n >= LP_ERR_TEXT_BYTES) memcpy(out + LP_ERR_TEXT_BYTES - 4, "...", 4);
-    clean(out);
+    char raw[2 * LP_ERR_TEXT_BYTES];
+    vsnprintf(raw, sizeof raw, format, args);
+    lp_clean_text(out, LP_ERR_TEXT_BYTES, lp_str_from(raw));
 }
 
 lp_status lp_err_set(struct lp_err *err, lp_status status, const char *format, ...) {
@@ -36,10 +32,8 @@ lp_status lp_err_context(struct lp_err *err, const char *format, ...) {
     va_start(args, format);
     format_text(front, format, args);
     va_end(args);
-    int n = snprintf(text, sizeof text, "%s: %s", front, err->text);
-    if (n >= LP_ERR_TEXT_BYTES) memcpy(text + LP_ERR_TEXT_BYTES - 4, "...", 4);
-    memcpy(err->text, text, LP_ERR_TEXT_BYTES - 1);
-    err->text[LP_ERR_TEXT_BYTES - 1] = 0;
+    snprintf(text, sizeof text, "%s: %s", front, err->text);
+    lp_clean_text(err->text, LP_ERR_TEXT_BYTES, lp_str_from(text));
     return err->status;
 }
 

@@ -8,15 +8,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/workers.h"
+#include "cli/peak_memory.h"
 #include "cli/args.h"
 #include "cli/bench_report.h"
-#include "cli/clean.h"
+#include "base/clean.h"
 #include "cli/limits.h"
 #include "engine/engine.h"
 #include "model/cost.h"
@@ -52,19 +52,6 @@ static int compare(const void *a, const void *b) {
 static double median(double *values, size_t n) {
     qsort(values, n, sizeof *values, compare);
     return n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-}
-
-// The most memory this process has held. VmHWM, since getrusage also counts the parent before exec.
-static uint64_t peak_rss_bytes(void) {
-    unsigned long long kb = 0;
-    char line[256];
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "VmHWM: %llu kB", &kb) == 1) break;
-    if (f) fclose(f);
-    struct rusage usage;
-    if (kb == 0 && getrusage(RUSAGE_SELF, &usage) == 0) kb = (unsigned long long)usage.ru_maxrss;
-    return (uint64_t)kb * 1024;
 }
 
 static void read_cpu_name(char *out, size_t bytes) {
@@ -212,7 +199,7 @@ static int set_up(struct bench *b, const char *path) {
     b->machine.threads = info.n_threads;
     b->machine.file_bytes = info.file_bytes;
     b->machine.kv_bytes = limpid_engine_kv_bytes(b->engine);
-    b->machine.peak_rss_bytes = peak_rss_bytes(); // before the buffer of the limits exists
+    b->machine.peak_rss_bytes = lp_peak_memory(); // before the buffer of the limits exists
     if (lp_limits_new(&b->limits, info.n_threads, b->common.cpu_level, lp_err_of(&err)) ||
         limpid_sequence_new(&b->sequence, b->engine, &err))
         return lp_fail(&err);
@@ -277,7 +264,7 @@ static int bench_model(struct bench *b, const char *path, const char *json, cons
         status = run_depths(b);
     }
     if (!status) {
-        uint64_t peak = peak_rss_bytes() - lp_limits_buffer_bytes(b->limits);
+        uint64_t peak = lp_peak_memory() - lp_limits_buffer_bytes(b->limits);
         if (peak > b->machine.peak_rss_bytes) b->machine.peak_rss_bytes = peak;
         lp_bench_print_footer(b->table, &b->machine);
         if (json && !lp_bench_write_json(json, &b->machine, b->rows, b->n_rows)) status = LP_EXIT_FAILURE;

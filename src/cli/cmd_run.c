@@ -5,13 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "cli/args.h"
+#include "cli/peak_memory.h"
 
 struct run {
     limpid_model *model;
@@ -141,8 +141,6 @@ static int converse(struct run *r, json_t *messages, const char *options) {
 }
 
 static void print_stats(const struct run *r) {
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
     double prefill_s = (double)r->prefill_ns * 1e-9, decode_s = (double)r->decode_ns * 1e-9;
     fprintf(stderr,
             "load    %.3f s\n"
@@ -152,7 +150,7 @@ static void print_stats(const struct run *r) {
             (double)r->load_ns * 1e-9, (long long)r->n_prefill, prefill_s,
             prefill_s > 0 ? (double)r->n_prefill / prefill_s : 0.0, (long long)r->n_decode,
             decode_s, decode_s > 0 ? (double)r->n_decode / decode_s : 0.0,
-            (double)usage.ru_maxrss / 1024.0,
+            (double)lp_peak_memory() / 1048576.0,
             (double)limpid_model_get_info(r->model).file_bytes / 1048576.0,
             (double)limpid_engine_kv_bytes(r->engine) / 1048576.0,
             (double)limpid_engine_scratch_bytes(r->engine) / 1048576.0);

@@ -62,10 +62,6 @@ static int run(int argc, char **argv) {
                                sizeof options / sizeof options[0], positional, 2);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!positional[0]) return lp_usage(&lp_cmd_tokenize, "MODEL is needed");
-    struct lp_common common;
-    struct lp_option unused[LP_N_COMMON];
-    lp_common_options(&common, unused);
-    common.log = log;
     struct lp_bytes text = {0};
     bool ok = positional[1] ? lp_bytes_puts(&text, positional[1]) : read_all(stdin, &text);
     if (!ok) {
@@ -73,7 +69,12 @@ static int run(int argc, char **argv) {
         return lp_fail_text("cannot read the text (at most %zu bytes)", MAX_INPUT);
     }
     limpid_model *model = NULL;
-    status = lp_common_open_model(&common, positional[0], &model);
+    limpid_error err;
+    limpid_model_options o = limpid_model_default_options();
+    o.vocab_only = true;
+    if ((log && limpid_set_log_level(log, &err)) ||
+        limpid_model_open(&model, positional[0], &o, &err))
+        status = lp_fail(&err);
     if (!status) status = reverse ? decode(model, &text) : encode(model, &text, !no_special, bos);
     limpid_model_close(model);
     lp_bytes_release(&text);

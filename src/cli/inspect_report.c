@@ -4,7 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/map.h"
-#include "cli/clean.h"
+#include "base/clean.h"
 #include "cli/inspect.h"
 
 struct builder {
@@ -13,6 +13,11 @@ struct builder {
 };
 
 // Both take over the value.
+static json_t *clean_json(struct lp_str text) {
+    char buffer[LP_CLEAN_MAX_BYTES];
+    return json_string(lp_clean_text(buffer, sizeof buffer, text));
+}
+
 static void put(struct builder *b, json_t *object, const char *key, json_t *value) {
     if (!value || json_object_set_new(object, key, value)) b->failed = true;
 }
@@ -24,7 +29,7 @@ static json_t *number(uint64_t value) {
 }
 // The text may quote bytes of the file that are no UTF-8.
 static json_t *error_text(const struct lp_err *err) {
-    return err->status ? lp_clean_json(lp_str_from(err->text)) : json_null();
+    return err->status ? clean_json(lp_str_from(err->text)) : json_null();
 }
 
 static uint64_t values_of(const struct lp_gguf_tensor *t) {
@@ -46,7 +51,7 @@ static json_t *files_json(struct builder *b) {
     json_t *list = json_array();
     for (uint32_t i = 0; i < lp_gguf_n_shards(b->in->gguf); i++) {
         json_t *file = json_object();
-        put(b, file, "path", lp_clean_json(lp_str_from(lp_gguf_shard_path(b->in->gguf, i))));
+        put(b, file, "path", clean_json(lp_str_from(lp_gguf_shard_path(b->in->gguf, i))));
         put(b, file, "alignment", json_integer(lp_gguf_alignment(b->in->gguf, i)));
         add(b, list, file);
     }
@@ -56,7 +61,7 @@ static json_t *files_json(struct builder *b) {
 static json_t *text_or_null(const struct lp_gguf *gguf, const char *key) {
     struct lp_str text;
     bool found = false;
-    return lp_gguf_get_str(gguf, key, &text, &found, NULL) == LP_OK && found ? lp_clean_json(text)
+    return lp_gguf_get_str(gguf, key, &text, &found, NULL) == LP_OK && found ? clean_json(text)
                                                                              : json_null();
 }
 
@@ -110,7 +115,7 @@ static bool is_common_key(struct lp_str key) {
 }
 
 static json_t *element_json(const struct lp_gguf_kv *kv, uint64_t i) {
-    if (kv->element_type == LP_GGUF_STRING) return lp_clean_json(kv->strings[i]);
+    if (kv->element_type == LP_GGUF_STRING) return clean_json(kv->strings[i]);
     if (kv->element_type == LP_GGUF_BOOL) return json_boolean(lp_gguf_int_at(kv, i));
     if (lp_gguf_is_integral(kv->element_type)) return json_integer(lp_gguf_int_at(kv, i));
     double value = lp_gguf_float_at(kv, i);
@@ -135,10 +140,10 @@ static void put_metadata(struct builder *b, json_t *root) {
         bool used = is_common_key(kv->key) ||
                     (b->in->has_hparams && lp_hparams_knows_key(b->in->h.arch, kv->key));
         n_used += used;
-        if (!used) add(b, ignored, lp_clean_json(kv->key));
+        if (!used) add(b, ignored, clean_json(kv->key));
         if (!b->in->list_metadata) continue;
         json_t *entry = json_object();
-        put(b, entry, "key", lp_clean_json(kv->key));
+        put(b, entry, "key", clean_json(kv->key));
         put(b, entry, "type", json_string(lp_gguf_value_type_name(kv->element_type)));
         if (kv->type == LP_GGUF_ARRAY) put(b, entry, "count", number(kv->count));
         put(b, entry, "value", value_json(b, kv));
@@ -194,7 +199,7 @@ static struct group *group_of(struct builder *b, struct grouping *g, const struc
     if (at == LP_MAP_NONE) {
         char *kept = key.failed ? NULL : lp_arena_strndup(&g->keys, key.data, key.len);
         json_t *row = json_object();
-        put(b, row, "role", lp_clean_json(role));
+        put(b, row, "role", clean_json(role));
         put(b, row, "type", json_string(type_name(t->type)));
         put(b, row, "shape", shape_json(b, t));
         add(b, list, row);
@@ -269,7 +274,7 @@ static json_t *tensor_list_json(struct builder *b) {
     for (uint64_t i = 0; i < lp_gguf_n_tensors(in->gguf); i++) {
         const struct lp_gguf_tensor *t = lp_gguf_tensor_at(in->gguf, i);
         json_t *row = json_object();
-        put(b, row, "name", lp_clean_json(t->name));
+        put(b, row, "name", clean_json(t->name));
         put(b, row, "type", json_string(type_name(t->type)));
         put(b, row, "shape", shape_json(b, t));
         put(b, row, "bytes", number(t->n_bytes));
@@ -294,8 +299,8 @@ static json_t *facts_json(struct builder *b) {
         const struct lp_fact *f = &b->in->h.facts[i];
         json_t *row = json_object();
         put(b, row, "name", json_string(f->name));
-        put(b, row, "value", lp_clean_json(lp_str_from(f->value)));
-        put(b, row, "source", lp_clean_json(lp_str_from(f->source)));
+        put(b, row, "value", clean_json(lp_str_from(f->value)));
+        put(b, row, "source", clean_json(lp_str_from(f->source)));
         add(b, list, row);
     }
     return list;
@@ -401,7 +406,7 @@ static json_t *token_json(struct builder *b, int32_t id) {
     if (id < 0) return json_null();
     json_t *object = json_object();
     put(b, object, "id", json_integer(id));
-    put(b, object, "text", lp_clean_json(lp_tokenizer_token(b->in->tokenizer, id)));
+    put(b, object, "text", clean_json(lp_tokenizer_token(b->in->tokenizer, id)));
     return object;
 }
 

@@ -65,17 +65,21 @@ static lp_status open_device(limpid_model *m, const limpid_model_options *o, str
     return backend->open(&m->dev, &options, err);
 }
 
+static lp_status open_weights(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
+    lp_status status = open_device(m, o, err);
+    return status ? status : lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads, err);
+}
+
 static lp_status open_model(limpid_model *m, const char *path, const limpid_model_options *o,
                             struct lp_err *err) {
     struct lp_str name = {"", 0};
     bool found;
     lp_status status = lp_gguf_open(&m->gguf, path, err);
-    if (!status) status = open_device(m, o, err);
     m->n_threads = o->n_threads ? o->n_threads : lp_cpu_count();
-    if (!status) status = lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads, err);
+    if (!status && !o->vocab_only) status = open_weights(m, o, err);
     if (!status) status = lp_vocab_load(&m->tokenizer, m->gguf, err);
     if (!status) status = load_template(m, err);
-    if (!status) status = mark_never(m, err);
+    if (!status && !o->vocab_only) status = mark_never(m, err);
     if (!status) status = lp_gguf_get_str(m->gguf, "general.name", &name, &found, err);
     if (status) return status;
     m->name = lp_strndup(name.data, name.len);
@@ -109,24 +113,28 @@ void limpid_model_close(limpid_model *m) {
 }
 
 limpid_model_info limpid_model_get_info(const limpid_model *m) {
+    limpid_model_info info = {.architecture = "",
+                              .name = m->name,
+                              .backend = "none",
+                              .matmul_kernel = "none",
+                              .n_vocab = (int32_t)lp_tokenizer_n_tokens(m->tokenizer),
+                              .n_threads = m->n_threads,
+                              .file_bytes = lp_gguf_file_bytes(m->gguf),
+                              .n_tensors = lp_gguf_n_tensors(m->gguf),
+                              .has_chat_template = m->chat_template != NULL};
+    if (!m->weights) return info;
     const struct lp_hparams *h = &m->weights->h;
-    return (limpid_model_info){
-        .architecture = h->arch->name,
-        .name = m->name,
-        .backend = m->dev->backend->name,
-        .matmul_kernel = m->dev->backend->matmul_kernel(m->dev, m->weights->output.type),
-        .n_layers = h->n_layers,
-        .n_vocab = (int32_t)h->n_vocab,
-        .n_embd = (int32_t)h->n_embd,
-        .n_threads = m->n_threads,
-        .n_context = h->n_context,
-        .top_k = h->top_k,
-        .file_bytes = lp_gguf_file_bytes(m->gguf),
-        .n_tensors = m->weights->binding.n_tensors,
-        .n_bound = m->weights->binding.n_bound,
-        .n_ignored = m->weights->binding.n_ignored,
-        .has_chat_template = m->chat_template != NULL,
-    };
+    info.architecture = h->arch->name;
+    info.backend = m->dev->backend->name;
+    info.matmul_kernel = m->dev->backend->matmul_kernel(m->dev, m->weights->output.type);
+    info.n_layers = h->n_layers;
+    info.n_vocab = (int32_t)h->n_vocab;
+    info.n_embd = (int32_t)h->n_embd;
+    info.n_context = h->n_context;
+    info.top_k = h->top_k;
+    info.n_bound = m->weights->binding.n_bound;
+    info.n_ignored = m->weights->binding.n_ignored;
+    return info;
 }
 
 limpid_status limpid_tokenize(const limpid_model *m, const char *text, size_t n_bytes,
@@ -309,6 +317,9 @@ static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct
 limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
                                 const limpid_engine_options *options, limpid_error *err) {
     limpid_engine_options defaults = limpid_engine_default_options();
+    if (!model->weights)
+        return lp_public(lp_err_set(lp_err_of(err), LP_STATUS_INVALID,
+                                    "the model was opened with vocab_only; it cannot run"));
     limpid_engine *e = lp_alloc(1, sizeof *e);
     if (!e) return lp_public(lp_err_memory(lp_err_of(err), sizeof *e, "the engine"));
     e->model = model;

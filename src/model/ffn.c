@@ -1,8 +1,9 @@
 // The feed-forward half of a layer: dense SwiGLU, or the mixture of experts (router semantics:
 // docs/attention.md, "Router").
-#include <stdio.h>
-
+#include "base/bytes.h"
 #include "model/runner.h"
+
+#define MAX_USED 1024 // as hparams allows
 
 static void matmul(struct lp_device *dev, const struct lp_weight *w, const float *x, float *y,
                    int64_t y_stride, int64_t n_rows, bool accumulate) {
@@ -32,19 +33,16 @@ static void swiglu(struct lp_runner *r, const struct lp_ffn *w, int64_t n_rows) 
 
 static void trace_experts(struct lp_runner *r, int32_t layer, int64_t n_rows,
                           struct lp_trace *trace) {
-    int32_t n_used = r->model->h.n_used;
-    int32_t ids[64];
-    char text[64 * 7];
-    size_t used = 0;
-    if (n_used > 64) n_used = 64;
-    r->model->dev->backend->read(r->model->dev, ids,
-                                 r->expert_ids + (n_rows - 1) * r->model->h.n_used,
+    int32_t n_used = r->model->h.n_used, ids[MAX_USED];
+    struct lp_bytes text = {0};
+    r->model->dev->backend->read(r->model->dev, ids, r->expert_ids + (n_rows - 1) * n_used,
                                  (size_t)n_used * sizeof *ids);
-    for (int32_t j = 0; j < n_used; j++)
-        used += (size_t)snprintf(text + used, sizeof text - used, j ? " %d" : "%d", ids[j]);
-    lp_trace_emit_experts(
-        trace, &(struct lp_trace_experts){
-                   .step = (int64_t)r->step, .layer = layer, .n_tokens = n_rows, .experts = text});
+    for (int32_t j = 0; j < n_used; j++) lp_bytes_printf(&text, j ? " %d" : "%d", ids[j]);
+    lp_trace_emit_experts(trace, &(struct lp_trace_experts){.step = (int64_t)r->step,
+                                                            .layer = layer,
+                                                            .n_tokens = n_rows,
+                                                            .experts = text.data});
+    lp_bytes_release(&text);
 }
 
 static void mixture(struct lp_runner *r, int32_t layer, int64_t n_rows, struct lp_trace *trace) {

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "model/hparams_keys.h"
 
 void lp_hparams_fact(struct lp_hparams_reader *r, const char *name, const char *source,
@@ -20,6 +21,13 @@ void lp_hparams_fact(struct lp_hparams_reader *r, const char *name, const char *
     va_start(args, format);
     vsnprintf(fact->value, sizeof fact->value, format, args);
     va_end(args);
+}
+
+void lp_hparams_guessed(struct lp_hparams_reader *r, const char *name, const char *value,
+                        const char *rule) {
+    if (!r->status)
+        lp_log(LP_LOG_WARN, "metadata key %s is missing; using %s: %s", lp_hparams_key(r, name),
+               value, rule);
 }
 
 const char *lp_hparams_key(struct lp_hparams_reader *r, const char *suffix) {

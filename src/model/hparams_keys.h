@@ -21,6 +21,10 @@ void lp_hparams_fail(struct lp_hparams_reader *r, lp_status status, const char *
 void lp_hparams_fact(struct lp_hparams_reader *r, const char *name, const char *source,
                      const char *format, ...) __attribute__((format(printf, 4, 5)));
 
+// Says (log level warn) that a value which changes the answers was not in the file.
+void lp_hparams_guessed(struct lp_hparams_reader *r, const char *name, const char *value,
+                        const char *rule);
+
 // A value within [min, max]. rule NULL: the key must be there. Else a missing key means
 // `otherwise`, and `rule` says why in the record.
 int64_t lp_hparams_int(struct lp_hparams_reader *r, const char *suffix, int64_t min, int64_t max,

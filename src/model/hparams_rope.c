@@ -31,6 +31,15 @@ static void read_scaling(struct lp_hparams_reader *r) {
     if (r->status) return;
     lp_hparams_fact(r, "rope.scaling.type", found ? "file" : "none when absent", "%.*s",
                     LP_STR_ARGS(type));
+    if (!found && lp_hparams_has(r, "rope.scaling.factor")) {
+        // Engines differ here: some take it for linear scaling, some ignore it.
+        float factor = lp_hparams_float(r, "rope.scaling.factor", 0, 1e6, 1, NULL);
+        if (!r->status && factor != 0 && factor != 1.0f)
+            lp_hparams_fail(r, LP_STATUS_FORMAT,
+                            "metadata key %s is missing, but rope.scaling.factor is %g; expected "
+                            "none, linear or yarn",
+                            lp_hparams_key(r, "rope.scaling.type"), (double)factor);
+    }
     if (lp_str_is(type, "yarn"))
         read_yarn(r);
     else if (lp_str_is(type, "linear")) {

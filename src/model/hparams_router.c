@@ -21,13 +21,16 @@ static enum lp_gating read_gating(struct lp_hparams_reader *r) {
         rule = bias ? "sigmoid, as the file has routing biases (exp_probs_b)"
                     : "softmax, as the file has no routing biases (exp_probs_b)";
     }
+    static const char *const names[] = {"", "softmax", "sigmoid", "softmax of the chosen"};
     // 0 means "not set" in some converters' files
     const struct lp_gguf_kv *kv = lp_gguf_find(r->gguf, lp_hparams_key(r, "expert_gating_func"));
     if (kv && lp_gguf_is_integral(kv->type) && lp_gguf_int_at(kv, 0) == 0) {
         lp_hparams_fact(r, "expert_gating_func", rule, "%d", (int)otherwise);
+        lp_hparams_guessed(r, "expert_gating_func", names[otherwise], rule);
         return otherwise;
     }
     int64_t value = lp_hparams_int(r, "expert_gating_func", 1, 4, (int64_t)otherwise, rule);
+    if (!kv) lp_hparams_guessed(r, "expert_gating_func", names[otherwise], rule);
     if (!r->status && value == 4)
         lp_hparams_fail(r, LP_STATUS_UNSUPPORTED,
                         "metadata key %s is 4 (sqrt-softplus), expected 1 (softmax), 2 (sigmoid) "
@@ -49,11 +52,11 @@ static void read_groups(struct lp_hparams_reader *r) {
     h->n_groups_used =
         (int32_t)lp_hparams_int(r, "expert_group_used_count", 0, h->n_experts, v3 ? 4 : 0, rule);
     if (r->status) return;
+    if (v3) lp_hparams_guessed(r, "expert_group_count", "8 groups, 4 used", rule);
     if (h->n_groups_used > h->n_groups)
-        lp_hparams_fail(r, LP_STATUS_FORMAT,
-                        "metadata key %s is %d, expected at most expert_group_count (%d)",
-                        lp_hparams_key(r, "expert_group_used_count"), h->n_groups_used,
-                        h->n_groups);
+        lp_hparams_fail(
+            r, LP_STATUS_FORMAT, "metadata key %s is %d, expected at most expert_group_count (%d)",
+            lp_hparams_key(r, "expert_group_used_count"), h->n_groups_used, h->n_groups);
     if (r->status || h->n_groups <= 1) return;
     if (h->n_experts % h->n_groups)
         lp_hparams_fail(r, LP_STATUS_FORMAT,

@@ -70,7 +70,6 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
                         int64_t max_rows, int64_t max_context, struct lp_err *err);
 void lp_runner_free(struct lp_runner *runner); // NULL is allowed
 size_t lp_runner_bytes(const struct lp_runner *runner);
-int64_t lp_runner_max_rows(const struct lp_runner *runner);
 
 struct lp_step {
     const int32_t *tokens;       // host, [n_rows]

@@ -136,9 +136,6 @@ void lp_runner_free(struct lp_runner *r) {
 size_t lp_runner_bytes(const struct lp_runner *r) {
     return r->bytes + r->model->dev->backend->scratch_bytes(r->model->dev);
 }
-int64_t lp_runner_max_rows(const struct lp_runner *r) {
-    return r->max_rows;
-}
 
 static void norm(struct lp_runner *r, const float *x, const float *w, float *y, int64_t n_rows) {
     const struct lp_hparams *h = &r->model->h;

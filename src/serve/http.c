@@ -350,8 +350,6 @@ static lp_status start_daemon(struct lp_server *s, int fd, struct lp_err *err) {
 }
 
 static lp_status set_up(struct lp_server *s, const struct lp_server_options *o, struct lp_err *err) {
-    lp_status status = lp_turn_init(&s->service.turn, err);
-    if (status) return status;
     pthread_mutex_init(&s->lock, NULL); // cannot fail on Linux without attributes
     pthread_mutex_init(&s->service.parse_lock, NULL);
     s->model_id = lp_strdup(o->model_id);
@@ -363,7 +361,7 @@ static lp_status set_up(struct lp_server *s, const struct lp_server_options *o, 
     s->service.created = (int64_t)time(NULL);
     s->service.chunk = o->chunk;
     int fd;
-    status = listen_on(o->host, o->port, &fd, err);
+    lp_status status = listen_on(o->host, o->port, &fd, err);
     if (status) return status;
     s->port = port_of(fd);
     status = start_daemon(s, fd, err);
@@ -383,7 +381,12 @@ static void release(struct lp_server *s) {
 lp_status lp_server_start(struct lp_server **out, const struct lp_server_options *options, struct lp_err *err) {
     struct lp_server *s = lp_alloc(1, sizeof *s);
     if (!s) return lp_err_memory(err, sizeof *s, "the server");
-    lp_status status = set_up(s, options, err);
+    lp_status status = lp_turn_init(&s->service.turn, err);
+    if (status) {
+        lp_free(s);
+        return status;
+    }
+    status = set_up(s, options, err);
     if (status) release(s);
     else *out = s;
     return status;

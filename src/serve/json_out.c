@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "text/utf8_step.h"
+#include "base/utf8_step.h"
 
 #define LOGPROB_FLOOR (-9999.0)
 

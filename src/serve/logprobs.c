@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "serve/json_out.h"
-#include "text/utf8_step.h"
+#include "base/utf8_step.h"
 
 // NUL is not: it would end the keys of top_logprobs.
 static bool is_whole(struct lp_str text) {

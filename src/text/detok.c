@@ -1,6 +1,6 @@
 // Ids to text: the bytes of one token, and the streaming form that gives out whole characters only.
 #include "text/tokenizer_parts.h"
-#include "text/utf8_step.h"
+#include "base/utf8_step.h"
 
 #define SPACE_MARK "\xE2\x96\x81"
 

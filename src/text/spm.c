@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "text/tokenizer_parts.h"
-#include "text/utf8_step.h"
+#include "base/utf8_step.h"
 
 #define SPACE_MARK "\xE2\x96\x81"
 

@@ -3,7 +3,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "text/tokenizer_parts.h"
-#include "text/utf8_step.h"
+#include "base/utf8_step.h"
 
 enum { MAX_TEXT_BYTES = 1 << 30 }; // positions then fit 32 bits even where each byte becomes three
 

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "text/tokenizer_parts.h"
-#include "text/utf8_step.h"
+#include "base/utf8_step.h"
 
 // [PAD123]: the filler that converters append to reach the embedding's row count.
 static bool is_padding(struct lp_str text) {

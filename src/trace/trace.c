@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clean.h"
 #include "base/clock.h"
 
 struct lp_trace {
@@ -42,14 +43,12 @@ lp_status lp_trace_close(struct lp_trace *trace, struct lp_err *err) {
 }
 
 static void put_str(FILE *f, const char *text) {
+    char clean[LP_CLEAN_MAX_BYTES];
+    lp_clean_text(clean, sizeof clean, lp_str_from(text ? text : ""));
     fputc('"', f);
-    for (const unsigned char *p = (const unsigned char *)(text ? text : ""); *p; p++) {
-        if (*p == '"' || *p == '\\')
-            fprintf(f, "\\%c", *p);
-        else if (*p < 0x20)
-            fprintf(f, "\\u%04x", *p);
-        else
-            fputc(*p, f);
+    for (const char *p = clean; *p; p++) {
+        if (*p == '"' || *p == '\\') fputc('\\', f);
+        fputc(*p, f);
     }
     fputc('"', f);
 }

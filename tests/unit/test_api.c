@@ -21,6 +21,26 @@ static void opens_and_says_what_it_is(void **state) {
     limpid_model_close(model);
 }
 
+static void a_vocabulary_alone_makes_no_engine(void **state) {
+    (void)state;
+    limpid_model *model;
+    limpid_engine *engine;
+    limpid_error err;
+    int32_t *ids;
+    size_t n_ids;
+    limpid_model_options mo = limpid_model_default_options();
+    mo.vocab_only = true;
+    assert_int_equal(limpid_model_open(&model, MINI, &mo, &err), LIMPID_OK);
+    assert_int_equal(limpid_model_get_info(model).n_vocab, 3584);
+    assert_int_equal(limpid_tokenize(model, "<sop>", 5, LIMPID_SPECIAL, &ids, &n_ids, &err),
+                     LIMPID_OK);
+    assert_int_equal(n_ids, 1);
+    limpid_free(ids);
+    assert_int_equal(limpid_engine_new(&engine, model, NULL, &err), LIMPID_INVALID);
+    assert_non_null(strstr(err.text, "vocab_only"));
+    limpid_model_close(model);
+}
+
 static void bad_settings_are_named(void **state) {
     (void)state;
     limpid_model *model;
@@ -165,6 +185,7 @@ static void running_out_of_memory_is_an_error(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(opens_and_says_what_it_is),
+                                       cmocka_unit_test(a_vocabulary_alone_makes_no_engine),
                                        cmocka_unit_test(bad_settings_are_named),
                                        cmocka_unit_test(text_goes_both_ways),
                                        cmocka_unit_test(chat_prompts_are_those_of_the_model),

@@ -1,9 +1,9 @@
-#include "cli/clean.h"
+#include "base/clean.h"
 
 #include <stdbool.h>
 #include <string.h>
 
-#include "text/utf8_step.h"
+#include "base/utf8_step.h"
 
 // Bytes of the UTF-8 character at text, or 0 when there is none.
 static size_t utf8_length(const unsigned char *text, size_t n) {
@@ -30,9 +30,4 @@ char *lp_clean_text(char *out, size_t out_bytes, struct lp_str text) {
     }
     out[used] = 0;
     return out;
-}
-
-json_t *lp_clean_json(struct lp_str text) {
-    char buffer[LP_CLEAN_MAX_BYTES];
-    return json_string(lp_clean_text(buffer, sizeof buffer, text));
 }

@@ -1,8 +1,8 @@
 // One step through text that should be UTF-8. Ill-formed bytes are grouped as the Unicode Standard
 // recommends (section 3.9, "maximal subparts"): the longest beginning of a character is replaced as
 // one, which is what Python's errors="replace", Rust's lossy conversion and browsers do.
-#ifndef LP_TEXT_UTF8_STEP_H
-#define LP_TEXT_UTF8_STEP_H
+#ifndef LP_BASE_UTF8_STEP_H
+#define LP_BASE_UTF8_STEP_H
 
 #include <stdbool.h>
 #include <stddef.h>
