@@ -32,7 +32,7 @@ say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 
 say "Building"
 mkdir -p build/release
-if ! { cmake --preset release -DPython3_EXECUTABLE="$python" && cmake --build --preset release --target limpid; } \
+if ! { cmake --preset release -DPython3_EXECUTABLE="$python" && cmake --build --preset release --target limpid liblimpid; } \
     >build/release/build.log 2>&1; then
     tail -n 40 build/release/build.log >&2
     echo "the build failed; all of its output is in build/release/build.log" >&2

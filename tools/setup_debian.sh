@@ -37,6 +37,11 @@ setup_packages() {
         echo "limpid needs these Debian packages or their like, and there is no apt-get: $missing" >&2
         return 1
     fi
+    if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+        echo "limpid needs Debian packages that this machine lacks, and without sudo only root can install them:" >&2
+        echo "    apt-get update && apt-get install --no-install-recommends $missing" >&2
+        return 1
+    fi
     echo "Installing: $missing"
     setup_log=$(mktemp)
     # shellcheck disable=SC2086 # a list of names
