@@ -140,14 +140,22 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
     memcpy(rows, table, sizeof table);
 }
 
+// A value that no file could make right is wrong usage, like an unknown option.
+static int fail_setting(const limpid_error *err) {
+    lp_fail(err);
+    return err->status == LIMPID_INVALID ? LP_EXIT_USAGE : LP_EXIT_FAILURE;
+}
+
 int lp_common_open_model(const struct lp_common *c, const char *path, limpid_model **model) {
     limpid_error err;
-    if (c->log && limpid_set_log_level(c->log, &err)) return lp_fail(&err);
-    if (c->threads > 1024)
-        return lp_fail_text("threads is %lld, expected 1 to 1024", (long long)c->threads);
+    if (c->log && limpid_set_log_level(c->log, &err)) return fail_setting(&err);
+    if (c->threads > 1024) {
+        lp_fail_text("threads is %lld, expected 1 to 1024", (long long)c->threads);
+        return LP_EXIT_USAGE;
+    }
     limpid_model_options options = {
         .backend = c->backend, .cpu_level = c->cpu_level, .n_threads = (int)c->threads};
-    return limpid_model_open(model, path, &options, &err) ? lp_fail(&err) : LP_EXIT_OK;
+    return limpid_model_open(model, path, &options, &err) ? fail_setting(&err) : LP_EXIT_OK;
 }
 
 int lp_common_open_engine(const struct lp_common *c, limpid_model *model, limpid_engine **engine) {
@@ -158,5 +166,5 @@ int lp_common_open_engine(const struct lp_common *c, limpid_model *model, limpid
                                      .chunk = c->chunk,
                                      .deterministic = c->deterministic,
                                      .trace_path = c->trace};
-    return limpid_engine_new(engine, model, &options, &err) ? lp_fail(&err) : LP_EXIT_OK;
+    return limpid_engine_new(engine, model, &options, &err) ? fail_setting(&err) : LP_EXIT_OK;
 }

@@ -29,6 +29,10 @@ static int parse_tokens(const char *text, int32_t **out, int64_t *n_out) {
     if (text[0] == '@') {
         if (lp_file_read(text + 1, 1 << 30, &owned, &len, (struct lp_err *)&err))
             return lp_fail(&err);
+        if (strlen(owned) != len) {
+            lp_free(owned);
+            return lp_fail_text("--tokens: the file holds a NUL byte");
+        }
         text = owned;
     }
     int status = lp_ids_parse(text, "--tokens", out, &n);
@@ -154,11 +158,11 @@ static int run(int argc, char **argv) {
         d.k = d.info.top_k < d.n_tokens ? d.info.top_k : d.n_tokens;
         status = open_outputs(&d, logits, hidden, topk);
         if (!status) status = run_tokens(&d, model, engine, tokens, n_greedy);
-        bool written = lp_npy_close(&d.logits);
-        written = lp_npy_close(&d.hidden) && written;
-        written = lp_npy_close(&d.topk) && written;
-        if (!status && !written)
-            status = lp_fail_text("an output file could not be written whole: %s", strerror(errno));
+        const char *broken = lp_npy_close(&d.logits) ? NULL : logits;
+        if (!lp_npy_close(&d.hidden)) broken = hidden;
+        if (!lp_npy_close(&d.topk)) broken = topk;
+        if (!status && broken)
+            status = lp_fail_text("%s could not be written whole: %s", broken, strerror(errno));
     }
     limpid_error err;
     if (limpid_engine_free(engine, &err) && !status) status = lp_fail(&err);

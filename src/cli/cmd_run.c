@@ -109,6 +109,7 @@ static int answer_messages(struct run *r, json_t *messages, const char *options)
     int status = generate_text(r, prompt, n_bytes, LIMPID_SPECIAL, &answer);
     limpid_free(prompt);
     printf("\n");
+    fflush(stdout); // who reads a pipe by lines waits for this one
     if (!status) status = add_message(messages, "assistant", answer ? answer : "");
     free(answer);
     return status;
@@ -131,6 +132,10 @@ static int converse(struct run *r, json_t *messages, const char *options) {
         ssize_t n = getline(&line, &capacity, stdin);
         if (n < 0) break;
         if (n > 0 && line[n - 1] == '\n') line[--n] = 0;
+        if (strlen(line) != (size_t)n) {
+            status = lp_fail_text("the message holds a NUL byte");
+            break;
+        }
         if (strcmp(line, "/exit") == 0) break;
         if (n == 0) continue;
         status = add_message(messages, "user", line);

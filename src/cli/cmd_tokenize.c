@@ -1,5 +1,7 @@
 // limpid tokenize: text to a JSON array of ids, or the other way.
+#include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/bytes.h"
@@ -35,6 +37,7 @@ static int decode(const limpid_model *model, const struct lp_bytes *text) {
     size_t n, len;
     limpid_error err;
     char *out;
+    if (strlen(text->data) != text->len) return lp_fail_text("--decode: the text holds a NUL byte");
     int parsed = lp_ids_parse(text->data, "--decode", &ids, &n);
     if (parsed) return parsed;
     limpid_status status = limpid_detokenize(model, ids, n, false, &out, &len, &err);
@@ -63,10 +66,11 @@ static int run(int argc, char **argv) {
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!positional[0]) return lp_usage(&lp_cmd_tokenize, "MODEL is needed");
     struct lp_bytes text = {0};
+    errno = 0;
     bool ok = positional[1] ? lp_bytes_puts(&text, positional[1]) : read_all(stdin, &text);
     if (!ok) {
         lp_bytes_release(&text);
-        return lp_fail_text("cannot read the text (at most %zu bytes)", MAX_INPUT);
+        return lp_fail_text("cannot read the text: %s", errno ? strerror(errno) : "it is too long");
     }
     limpid_model *model = NULL;
     limpid_error err;

@@ -1,4 +1,5 @@
 // The program: a table of commands.
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,14 @@ static void print_commands(FILE *to) {
     fputs("\nlimpid COMMAND --help lists a command's options.\n", to);
 }
 
+// A command that could not print what it found has failed (a full disk, a closed pipe).
+static int written(int status) {
+    errno = 0;
+    if ((fflush(stdout) == 0 && !ferror(stdout)) || status) return status;
+    return lp_fail_text("cannot write to standard output%s%s", errno ? ": " : "",
+                        errno ? strerror(errno) : "");
+}
+
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of the write that meets it
     if (argc < 2) {
@@ -26,14 +35,15 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0) {
         print_commands(stdout);
-        return LP_EXIT_OK;
+        return written(LP_EXIT_OK);
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("limpid %s\n", limpid_version());
-        return LP_EXIT_OK;
+        return written(LP_EXIT_OK);
     }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(argv[1], commands[i]->name) == 0) return commands[i]->run(argc - 1, argv + 1);
+        if (strcmp(argv[1], commands[i]->name) == 0)
+            return written(commands[i]->run(argc - 1, argv + 1));
     fprintf(stderr, "limpid: unknown command '%s'; limpid --help lists them\n", argv[1]);
     return LP_EXIT_USAGE;
 }

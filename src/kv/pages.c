@@ -35,8 +35,9 @@ static lp_status alloc_states(struct lp_kv *kv, struct lp_err *err) {
                 return lp_err_set(
                     err, LP_STATUS_MEMORY,
                     "out of memory: the KV cache of %lld tokens (layer %d needs %zu bytes); "
-                    "lower --ctx or choose --kv f16",
-                    (long long)kv->n_pages * LP_KV_PAGE_TOKENS, l, bytes);
+                    "lower --ctx%s",
+                    (long long)kv->n_pages * LP_KV_PAGE_TOKENS, l, bytes,
+                    kv->value_bytes > 2 ? " or choose --kv f16" : "");
             kv->base[l * LP_KV_N_KINDS + kind] = block;
         }
     return LP_OK;

@@ -355,6 +355,7 @@ static bool add_padded(run_state *run, const struct spec *spec, struct lp_str te
     size_t n = lp_jinja_str_count(text);
     size_t pad = spec->width > (int64_t)n ? (size_t)spec->width - n : 0;
     struct lp_str fill = lp_str_from(" ");
+    TRY(lp_jinja_spend(run, pad));
     if (!spec->left && spec->zero && numeric) {
         fill = lp_str_from("0");
         if (text.len && strchr("+- ", text.data[0])) {

@@ -103,6 +103,7 @@ bool lp_jinja_text_pad(struct lp_jinja_run *run, struct lp_str s, int64_t width,
     int64_t n = (int64_t)lp_jinja_str_count(s), pad = width > n ? width - n : 0;
     int64_t left = sides == LP_JINJA_LEFT ? pad : 0;
     if (sides == LP_JINJA_BOTH) left = pad / 2 + (pad & width & 1); // as CPython rounds
+    TRY(lp_jinja_spend(run, (uint64_t)pad));
     size_t begin = lp_jinja_build_begin(run);
     for (int64_t i = 0; i < left; i++) TRY(lp_jinja_build_add(run, fill));
     TRY(lp_jinja_build_add(run, s));

@@ -21,6 +21,7 @@ lp_e2e(fused_kv_b 900)
 lp_e2e(split 600)
 lp_e2e(router_keys 600)
 lp_e2e(tokens 300)
+lp_e2e(cli 300)
 lp_e2e(mini 1800 --generate $<TARGET_FILE:generate>)
 lp_e2e(smollm 900 --cache ${CMAKE_SOURCE_DIR}/build/downloads)
 
