@@ -1,5 +1,5 @@
-// Chat templates: the input is a template, parsed and rendered with a small fixed conversation under
-// tight limits. Whatever it says, it must end in a status, within its limits.
+// Chat templates: the input is a template, parsed and rendered with a small fixed conversation
+// under tight limits. Whatever it says, it must end in a status, within its limits.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,9 +13,11 @@ static json_t *variables(void) {
         "{\"messages\": [{\"role\": \"system\", \"content\": \"s\\u00e9 </think>\"},"
         "{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": \"u\"}]},"
         "{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"id\": \"c\", \"type\": "
-        "\"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": [1, 2.5, null], \"b\": "
+        "\"function\", \"function\": {\"name\": \"f\", \"arguments\": {\"a\": [1, 2.5, null], "
+        "\"b\": "
         "\"x\"}}}]}, {\"role\": \"tool\", \"content\": \"{}\"}],"
-        "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {}}}],"
+        "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": "
+        "{}}}],"
         "\"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"eos_token\": \"</s>\","
         "\"n\": 3, \"x\": 0.5, \"s\": \"a,B \\u4e16\", \"l\": [3, \"1\", 2], \"d\": {\"k\": [1]}}",
         0, NULL);

@@ -1,5 +1,5 @@
-// Any bytes as the body of POST /v1/completions: refused with a whole error, or accepted with every value
-// inside its range.
+// Any bytes as the body of POST /v1/completions: refused with a whole error, or accepted with every
+// value inside its range.
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +25,16 @@ static void check_accepted(const struct lp_completion_params *p) {
     require(p->max_tokens >= 0 && p->max_tokens <= INT32_MAX && (p->max_tokens > 0 || p->echo));
     require(p->top_k >= 0 && p->top_k <= INT32_MAX);
     require(p->logprobs >= -1 && p->logprobs <= LP_MAX_TOP_LOGPROBS);
-    require(p->temperature >= 0 && isfinite(p->temperature) && (float)p->top_p > 0 && p->top_p <= 1);
+    require(p->temperature >= 0 && isfinite(p->temperature) && (float)p->top_p > 0 &&
+            p->top_p <= 1);
     require(p->stream || !p->include_usage);
 }
 
 static void check_refused(const struct lp_api_error *err) {
     require(err->http == 400 && err->message[0] && err->type);
     json_t *json = lp_api_error_json(err);
-    char *text = json ? json_dumps(json, JSON_COMPACT) : NULL; // NULL if the message could not be JSON
+    char *text =
+        json ? json_dumps(json, JSON_COMPACT) : NULL; // NULL if the message could not be JSON
     require(text != NULL);
     free(text);
     json_decref(json);
@@ -41,8 +43,10 @@ static void check_refused(const struct lp_api_error *err) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct lp_completion_params params;
     struct lp_api_error err;
-    if (lp_completion_params_parse(&params, (const char *)data, size, &err)) check_accepted(&params);
-    else check_refused(&err);
+    if (lp_completion_params_parse(&params, (const char *)data, size, &err))
+        check_accepted(&params);
+    else
+        check_refused(&err);
     lp_completion_params_release(&params);
     return 0;
 }

@@ -14,7 +14,7 @@
 #define N_IN 4096
 #define DATA_BYTES (192u << 20) // far more than the caches hold
 #define WINDOW_BYTES                                                                               \
-    (8u << 20) // timed piece; the best of all pieces counts, so that a moment in which
+    (8u << 20) // timed piece; the best of all pieces counts, so that a moment in which            \
                // the CPUs do other work does not
 #define PREFILL_OUT 1024
 #define PREFILL_ROWS 128

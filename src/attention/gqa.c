@@ -4,8 +4,7 @@
 // RMSNorm over each head of each row, where the model has one.
 static void norm_heads(const struct lp_attn_step *step, const struct lp_gqa_layer *w, float *x,
                        const float *norm, int32_t n_heads) {
-    if (norm)
-        lp_attn_norm(step, x, w->head_dim, norm, w->eps, step->n_rows * n_heads, w->head_dim);
+    if (norm) lp_attn_norm(step, x, w->head_dim, norm, w->eps, step->n_rows * n_heads, w->head_dim);
 }
 
 static void attend_span(const struct lp_attn_step *step, int32_t layer,
@@ -17,19 +16,19 @@ static void attend_span(const struct lp_attn_step *step, int32_t layer,
     int64_t q_width = (int64_t)w->n_heads * w->head_dim, out_width = (int64_t)w->n_heads * w->v_dim;
     lp_attn_store(step, layer, LP_KV_KEY, span, buf->k);
     lp_attn_store(step, layer, LP_KV_VALUE, span, buf->v);
-    dev->backend->gqa(dev, &(struct lp_op_gqa){
-                               .q = buf->q + span->first_row * q_width,
-                               .q_stride = q_width,
-                               .k = &keys,
-                               .v = &values,
-                               .visible = {.first_pos = span->n_past, .n_queries = span->n_rows},
-                               .n_heads = w->n_heads,
-                               .n_kv_heads = w->n_kv_heads,
-                               .head_dim = w->head_dim,
-                               .v_dim = w->v_dim,
-                               .scale = w->scale,
-                               .out = buf->out + span->first_row * out_width,
-                               .out_stride = out_width});
+    dev->backend->gqa(
+        dev, &(struct lp_op_gqa){.q = buf->q + span->first_row * q_width,
+                                 .q_stride = q_width,
+                                 .k = &keys,
+                                 .v = &values,
+                                 .visible = {.first_pos = span->n_past, .n_queries = span->n_rows},
+                                 .n_heads = w->n_heads,
+                                 .n_kv_heads = w->n_kv_heads,
+                                 .head_dim = w->head_dim,
+                                 .v_dim = w->v_dim,
+                                 .scale = w->scale,
+                                 .out = buf->out + span->first_row * out_width,
+                                 .out_stride = out_width});
     if (!step->trace) return;
     lp_trace_emit_attention(
         step->trace, &(struct lp_trace_attention){.step = (int64_t)step->step,

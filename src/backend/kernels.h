@@ -23,9 +23,9 @@ struct lp_kernel {
 struct lp_kernel_query {
     const char *op;
     lp_type type;
-    uint32_t features;      // what the device has
-    const char *forced;     // only a candidate of this name fits; NULL = any
-    const bool *rejected;   // [n] candidates that failed their self-check, or NULL
+    uint32_t features;    // what the device has
+    const char *forced;   // only a candidate of this name fits; NULL = any
+    const bool *rejected; // [n] candidates that failed their self-check, or NULL
     const char *(*features_text)(uint32_t bits, char *buffer, size_t buffer_bytes); // for explain
 };
 

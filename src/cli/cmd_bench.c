@@ -1,8 +1,8 @@
 // limpid bench: tokens per second beside the limit of the machine, both measured in this run.
 //
-// Each timed block has a measurement of the limits before and behind it; a row gives the medians over
-// the repeats. The tokens are random but the same in every run. The path is the one that every other
-// command uses: limpid_sequence_append.
+// Each timed block has a measurement of the limits before and behind it; a row gives the medians
+// over the repeats. The tokens are random but the same in every run. The path is the one that every
+// other command uses: limpid_sequence_append.
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -76,19 +76,22 @@ static struct lp_cost cost_of(const struct bench *b, int64_t depth, int64_t n, b
     int64_t chunk = one_by_one ? 1 : b->engine->chunk;
     for (int64_t done = 0, take; done < n; done += take) {
         take = n - done < chunk ? n - done : chunk;
-        struct lp_cost_work work = {.n_past = depth + done, .n_rows = take,
+        struct lp_cost_work work = {.n_past = depth + done,
+                                    .n_rows = take,
                                     .n_logit_rows = one_by_one || done + take == n ? 1 : 0,
-                                    .force = b->engine->settings.force, .deterministic = b->common.deterministic};
+                                    .force = b->engine->settings.force,
+                                    .deterministic = b->common.deterministic};
         lp_cost_step(&m->h, &m->binding, &work, strcmp(b->common.kv, "f32") == 0 ? 4 : 2, &cost);
     }
     return cost;
 }
 
-// Decode is held against memory alone (design: every weight is read once a token); prefill against the
-// slower of memory and arithmetic, whose integer and float parts share the units and add up.
+// Decode is held against memory alone (design: every weight is read once a token); prefill against
+// the slower of memory and arithmetic, whose integer and float parts share the units and add up.
 static void set_limit(struct lp_bench_row *r, bool decode) {
     double memory_s = r->bytes_per_token / r->limit_read_bytes_s;
-    double madds_s = r->int_madds_per_token / r->limit_int_madds_s + r->float_madds_per_token / r->limit_float_madds_s;
+    double madds_s = r->int_madds_per_token / r->limit_int_madds_s +
+                     r->float_madds_per_token / r->limit_float_madds_s;
     r->limited_by_memory = decode || memory_s >= madds_s;
     r->limit_tok_s = 1 / (r->limited_by_memory ? memory_s : madds_s);
 }
@@ -98,7 +101,8 @@ static void set_limit(struct lp_bench_row *r, bool decode) {
 static int append(struct bench *b, int64_t n, bool logits) {
     limpid_error err;
     int64_t at = limpid_sequence_length(b->sequence);
-    if (limpid_sequence_append(b->sequence, b->tokens + at, (size_t)n, NULL, logits ? b->logits : NULL, &err))
+    if (limpid_sequence_append(b->sequence, b->tokens + at, (size_t)n, NULL,
+                               logits ? b->logits : NULL, &err))
         return lp_fail(&err);
     return LP_EXIT_OK;
 }
@@ -111,7 +115,8 @@ static int run_block(struct bench *b, int64_t n, bool one_by_one) {
 }
 
 static int measure(struct bench *b, int64_t depth, int64_t n, bool decode) {
-    double rates[MAX_REPEATS], reads[2 * MAX_REPEATS], ints[2 * MAX_REPEATS], floats[2 * MAX_REPEATS];
+    double rates[MAX_REPEATS], reads[2 * MAX_REPEATS], ints[2 * MAX_REPEATS],
+        floats[2 * MAX_REPEATS];
     size_t n_limits = 0;
     for (int64_t i = 0; i < b->repeats; i++) {
         struct lp_limits_figures before = lp_limits_measure(b->limits);
@@ -129,14 +134,19 @@ static int measure(struct bench *b, int64_t depth, int64_t n, bool decode) {
     }
     struct lp_cost cost = cost_of(b, depth, n, decode);
     struct lp_bench_row *r = &b->rows[b->n_rows++];
-    *r = (struct lp_bench_row){.test = decode ? "decode" : "prefill", .tokens = n, .depth = depth, .batch = 1,
-                               .repeats = b->repeats, .tok_s = median(rates, (size_t)b->repeats),
-                               .bytes_per_token = (cost.weight_bytes + cost.cache_bytes) / (double)n,
-                               .int_madds_per_token = cost.int_madds / (double)n,
-                               .float_madds_per_token = cost.float_madds / (double)n,
-                               .limit_read_bytes_s = median(reads, n_limits),
-                               .limit_int_madds_s = median(ints, n_limits),
-                               .limit_float_madds_s = median(floats, n_limits)};
+    *r =
+        (struct lp_bench_row){.test = decode ? "decode" : "prefill",
+                              .tokens = n,
+                              .depth = depth,
+                              .batch = 1,
+                              .repeats = b->repeats,
+                              .tok_s = median(rates, (size_t)b->repeats),
+                              .bytes_per_token = (cost.weight_bytes + cost.cache_bytes) / (double)n,
+                              .int_madds_per_token = cost.int_madds / (double)n,
+                              .float_madds_per_token = cost.float_madds / (double)n,
+                              .limit_read_bytes_s = median(reads, n_limits),
+                              .limit_int_madds_s = median(ints, n_limits),
+                              .limit_float_madds_s = median(floats, n_limits)};
     set_limit(r, decode);
     lp_bench_print_row(b->table, r);
     return LP_EXIT_OK;
@@ -146,7 +156,8 @@ static int run_depths(struct bench *b) {
     int status = LP_EXIT_OK;
     for (int i = 0; i < b->n_depths && !status; i++) {
         int64_t depth = b->depths[i], length = limpid_sequence_length(b->sequence);
-        if (depth > length) status = append(b, depth - length, false);
+        if (depth > length)
+            status = append(b, depth - length, false);
         else if (i == 0 && !status) { // the first step of a process pays for pages and clocks
             status = append(b, 1, true);
             limpid_sequence_truncate(b->sequence, 0);
@@ -184,13 +195,14 @@ static int set_up(struct bench *b, const char *path) {
     b->machine.load_s = (double)(lp_clock_ns() - start_ns) * 1e-9;
     if (!b->common.context) b->common.context = longest(b);
     if (b->common.context < longest(b))
-        return lp_fail_text("--ctx is %lld, but the deepest test needs %lld tokens", (long long)b->common.context,
-                            (long long)longest(b));
+        return lp_fail_text("--ctx is %lld, but the deepest test needs %lld tokens",
+                            (long long)b->common.context, (long long)longest(b));
     status = lp_common_open_engine(&b->common, b->model, &b->engine);
     if (status) return status;
     limpid_model_info info = limpid_model_get_info(b->model);
     read_cpu_name(b->machine.cpu, sizeof b->machine.cpu);
-    lp_clean_text(b->machine.model, sizeof b->machine.model, lp_str_from(info.name[0] ? info.name : path));
+    lp_clean_text(b->machine.model, sizeof b->machine.model,
+                  lp_str_from(info.name[0] ? info.name : path));
     b->machine.architecture = info.architecture;
     b->machine.version = limpid_version();
     b->machine.backend = info.backend;
@@ -227,8 +239,10 @@ static int parse_list(const char *option, const char *text, int64_t *out, int ma
         char *end;
         errno = 0;
         long long value = strtoll(p, &end, 10);
-        if (end == p || !isdigit((unsigned char)*p) || errno || value > INT32_MAX || (*end && *end != ','))
-            return lp_usage(&lp_cmd_bench, "%s is '%s', expected whole numbers with commas between", option, text);
+        if (end == p || !isdigit((unsigned char)*p) || errno || value > INT32_MAX ||
+            (*end && *end != ','))
+            return lp_usage(&lp_cmd_bench, "%s is '%s', expected whole numbers with commas between",
+                            option, text);
         if (*n == max) return lp_usage(&lp_cmd_bench, "%s has more than %d numbers", option, max);
         out[(*n)++] = value;
         if (!*end) break;
@@ -246,11 +260,16 @@ static int check(struct bench *b, const char *depths, const char *batches) {
     if (status) return status;
     for (int i = 0; i < n_batch; i++)
         if (batch[i] != 1)
-            return lp_fail_text("-b is %lld, but this version runs one sequence at a time; use -b 1", (long long)batch[i]);
+            return lp_fail_text(
+                "-b is %lld, but this version runs one sequence at a time; use -b 1",
+                (long long)batch[i]);
     if (b->repeats < 1 || b->repeats > MAX_REPEATS)
-        return lp_usage(&lp_cmd_bench, "--repeat is %lld, expected 1 to %d", (long long)b->repeats, MAX_REPEATS);
-    if (b->n_prefill > INT32_MAX / 4 || b->n_decode > INT32_MAX / 4 || b->n_prefill + b->n_decode == 0)
-        return lp_usage(&lp_cmd_bench, "-p and -n are %lld and %lld, expected 0 to %d and not both 0",
+        return lp_usage(&lp_cmd_bench, "--repeat is %lld, expected 1 to %d", (long long)b->repeats,
+                        MAX_REPEATS);
+    if (b->n_prefill > INT32_MAX / 4 || b->n_decode > INT32_MAX / 4 ||
+        b->n_prefill + b->n_decode == 0)
+        return lp_usage(&lp_cmd_bench,
+                        "-p and -n are %lld and %lld, expected 0 to %d and not both 0",
                         (long long)b->n_prefill, (long long)b->n_decode, INT32_MAX / 4);
     return LP_EXIT_OK;
 }
@@ -267,8 +286,10 @@ static int bench_model(struct bench *b, const char *path, const char *json, cons
         uint64_t peak = lp_peak_memory() - lp_limits_buffer_bytes(b->limits);
         if (peak > b->machine.peak_rss_bytes) b->machine.peak_rss_bytes = peak;
         lp_bench_print_footer(b->table, &b->machine);
-        if (json && !lp_bench_write_json(json, &b->machine, b->rows, b->n_rows)) status = LP_EXIT_FAILURE;
-        if (csv && !lp_bench_write_csv(csv, &b->machine, b->rows, b->n_rows)) status = LP_EXIT_FAILURE;
+        if (json && !lp_bench_write_json(json, &b->machine, b->rows, b->n_rows))
+            status = LP_EXIT_FAILURE;
+        if (csv && !lp_bench_write_csv(csv, &b->machine, b->rows, b->n_rows))
+            status = LP_EXIT_FAILURE;
     }
     tear_down(b, &status);
     return status;
@@ -284,16 +305,20 @@ static int run(int argc, char **argv) {
     struct lp_option options[LP_N_COMMON + 7] = {
         {"-p", LP_OPT_INT, &b->n_prefill, "N", "prompt tokens to time (default 512; 0 = none)"},
         {"-n", LP_OPT_INT, &b->n_decode, "N", "tokens to decode one by one (default 64; 0 = none)"},
-        {"-d", LP_OPT_TEXT, &depths, "DEPTH,..", "tokens in the cache before each test (default 0)"},
+        {"-d", LP_OPT_TEXT, &depths, "DEPTH,..",
+         "tokens in the cache before each test (default 0)"},
         {"-b", LP_OPT_TEXT, &batches, "BATCH,..", "sequences at once; this version has 1 only"},
-        {"--repeat", LP_OPT_INT, &b->repeats, "R", "times that each test runs (default 3); rows are medians"},
+        {"--repeat", LP_OPT_INT, &b->repeats, "R",
+         "times that each test runs (default 3); rows are medians"},
         {"--json", LP_OPT_TEXT, &json, "F", "write the rows as JSON (- = standard output)"},
         {"--csv", LP_OPT_TEXT, &csv, "F", "write the rows as CSV (- = standard output)"},
     };
     lp_common_options(&b->common, options + 7);
     int status = lp_args_parse(argc, argv, &lp_cmd_bench, options, LP_N_COMMON + 7, &path, 1);
-    if (status < 0) status = LP_EXIT_OK;
-    else if (!status && !path) status = lp_usage(&lp_cmd_bench, "MODEL is needed");
+    if (status < 0)
+        status = LP_EXIT_OK;
+    else if (!status && !path)
+        status = lp_usage(&lp_cmd_bench, "MODEL is needed");
     else if (!status) {
         status = check(b, depths, batches);
         if (!status) status = bench_model(b, path, json, csv);

@@ -204,6 +204,10 @@ static int run(int argc, char **argv) {
     int status = lp_args_parse(argc, argv, &lp_cmd_run, options, LP_N_COMMON + 12, &path, 1);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!path) return lp_usage(&lp_cmd_run, "MODEL is needed");
+    if (!(r.temperature >= 0 && r.temperature <= 100))
+        return lp_usage(&lp_cmd_run, "--temp is %g, expected 0 to 100", r.temperature);
+    if (!(r.top_p > 0 && r.top_p <= 1))
+        return lp_usage(&lp_cmd_run, "--top-p is %g, expected more than 0 and at most 1", r.top_p);
     if (r.top_k > INT32_MAX)
         return lp_usage(&lp_cmd_run, "--top-k is %lld, expected at most %d", (long long)r.top_k,
                         INT32_MAX);

@@ -1,7 +1,8 @@
 // limpid serve: the HTTP server, until a signal ends it.
 //
-// SIGINT and SIGTERM are taken by one thread that waits for nothing else. While the model loads they
-// end the program as usual; afterwards the first one stops the server, and a second one the program.
+// SIGINT and SIGTERM are taken by one thread that waits for nothing else. While the model loads
+// they end the program as usual; afterwards the first one stops the server, and a second one the
+// program.
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -78,7 +79,8 @@ static char *file_stem(const char *path) {
     size_t n = strlen(name);
     if (n > 5 && strcmp(name + n - 5, ".gguf") == 0) n -= 5;
     int part, parts, used = 0;
-    if (n > 15 && sscanf(name + n - 15, "-%5d-of-%5d%n", &part, &parts, &used) == 2 && used == 15) n -= 15;
+    if (n > 15 && sscanf(name + n - 15, "-%5d-of-%5d%n", &part, &parts, &used) == 2 && used == 15)
+        n -= 15;
     return lp_strndup(name, n);
 }
 
@@ -88,8 +90,8 @@ static int serve(struct signals *signals, const struct lp_server_options *option
     if (lp_server_start(&server, options, &err)) return lp_fail_text("%s", err.text);
     signals_set_serving(signals);
     const char *v6 = strchr(options->host, ':');
-    printf("limpid: serving %s at http://%s%s%s:%d\n", options->model_id, v6 ? "[" : "", options->host, v6 ? "]" : "",
-           lp_server_port(server));
+    printf("limpid: serving %s at http://%s%s%s:%d\n", options->model_id, v6 ? "[" : "",
+           options->host, v6 ? "]" : "", lp_server_port(server));
     fflush(stdout);
     signals_wait(signals);
     lp_server_stop(server);
@@ -128,25 +130,33 @@ static int run(int argc, char **argv) {
     struct lp_server_options server = {.host = "127.0.0.1"};
     int64_t port = 8080, max_seqs = 1;
     struct lp_option options[LP_N_COMMON + 5] = {
-        {"--host", LP_OPT_TEXT, &server.host, "H", "name or address to listen on (default 127.0.0.1: this machine only)"},
-        {"--port", LP_OPT_INT, &port, "P", "port (default 8080); 0 = any free one, named in the line when ready"},
-        {"--api-key", LP_OPT_TEXT, &server.api_key, "K", "ask for 'Authorization: Bearer K' on all but /health"},
+        {"--host", LP_OPT_TEXT, &server.host, "H",
+         "name or address to listen on (default 127.0.0.1: this machine only)"},
+        {"--port", LP_OPT_INT, &port, "P",
+         "port (default 8080); 0 = any free one, named in the line when ready"},
+        {"--api-key", LP_OPT_TEXT, &server.api_key, "K",
+         "ask for 'Authorization: Bearer K' on all but /health"},
         {"--max-seqs", LP_OPT_INT, &max_seqs, "N",
          "sequences at a time; in this version requests run one after another, whatever N"},
-        {"--name", LP_OPT_TEXT, &name, "NAME", "the model's id (default: the file's general.name, or the file's name)"},
+        {"--name", LP_OPT_TEXT, &name, "NAME",
+         "the model's id (default: the file's general.name, or the file's name)"},
     };
     lp_common_options(&common, options + 5);
     int status = lp_args_parse(argc, argv, &lp_cmd_serve, options, LP_N_COMMON + 5, &path, 1);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!path) return lp_usage(&lp_cmd_serve, "MODEL is needed");
-    if (port > 65535) return lp_usage(&lp_cmd_serve, "--port is %lld, expected 0 to 65535", (long long)port);
+    if (port > 65535)
+        return lp_usage(&lp_cmd_serve, "--port is %lld, expected 0 to 65535", (long long)port);
     if (max_seqs < 1) return lp_usage(&lp_cmd_serve, "--max-seqs is 0, expected 1 or more");
-    if (server.api_key && !server.api_key[0]) return lp_usage(&lp_cmd_serve, "--api-key is empty; leave it out to ask for none");
+    if (server.api_key && !server.api_key[0])
+        return lp_usage(&lp_cmd_serve, "--api-key is empty; leave it out to ask for none");
     if (name && !name[0]) return lp_usage(&lp_cmd_serve, "--name is empty");
     server.port = (int)port;
     return load_and_serve(&common, path, name, &server);
 }
 
-const struct lp_command lp_cmd_serve = {
-    "serve", "MODEL [--host H] [--port P] [--api-key K] [--name NAME]",
-    "an HTTP server with OpenAI's completions; prints one line when ready, stops on SIGINT or SIGTERM", run};
+const struct lp_command lp_cmd_serve = {"serve",
+                                        "MODEL [--host H] [--port P] [--api-key K] [--name NAME]",
+                                        "an HTTP server with OpenAI's completions; prints one line "
+                                        "when ready, stops on SIGINT or SIGTERM",
+                                        run};

@@ -1,6 +1,6 @@
-// What `limpid inspect` knows of a file, how it becomes one JSON object, and how that is printed. The
-// object is the one source: the text shows nothing that the JSON lacks. Its keys are documented in
-// docs/cli.md.
+// What `limpid inspect` knows of a file, how it becomes one JSON object, and how that is printed.
+// The object is the one source: the text shows nothing that the JSON lacks. Its keys are documented
+// in docs/cli.md.
 #ifndef LP_CLI_INSPECT_H
 #define LP_CLI_INSPECT_H
 

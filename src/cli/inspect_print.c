@@ -26,9 +26,8 @@ static void shape_text(const json_t *shape, char *out, size_t bytes) {
     size_t used = 0, i;
     json_t *dim;
     out[0] = 0;
-    json_array_foreach(shape, i, dim)
-        if (used < bytes)
-            used += (size_t)snprintf(out + used, bytes - used, i ? " x %lld" : "%lld", (long long)json_integer_value(dim));
+    json_array_foreach(shape, i, dim) if (used < bytes) used += (size_t)snprintf(
+        out + used, bytes - used, i ? " x %lld" : "%lld", (long long)json_integer_value(dim));
 }
 
 static void print_container(const json_t *r, FILE *to) {
@@ -39,9 +38,11 @@ static void print_container(const json_t *r, FILE *to) {
         if (n > 6 && i >= 2 && i + 2 < n) continue; // a large set: its ends
         fprintf(to, "file          %s\n", text(file, "path", ""));
     }
-    fprintf(to, "container     GGUF %lld, %zu part%s, %s (%lld bytes), alignment %lld, %lld tensors\n",
-            integer(r, "gguf_version"), n, n == 1 ? "" : "s", SIZE(integer(r, "bytes")), integer(r, "bytes"),
-            integer(json_array_get(files, 0), "alignment"), integer(r, "n_tensors"));
+    fprintf(to,
+            "container     GGUF %lld, %zu part%s, %s (%lld bytes), alignment %lld, %lld tensors\n",
+            integer(r, "gguf_version"), n, n == 1 ? "" : "s", SIZE(integer(r, "bytes")),
+            integer(r, "bytes"), integer(json_array_get(files, 0), "alignment"),
+            integer(r, "n_tensors"));
     fprintf(to, "architecture  %s\n", text(r, "architecture", "(none)"));
     fprintf(to, "name          %s\n", text(r, "name", "(none)"));
     double parameters = (double)integer(r, "parameters");
@@ -57,15 +58,27 @@ static void print_value(const json_t *value, FILE *to) {
         const char *s = json_string_value(value);
         size_t n = strlen(s);
         int shown = 100;
-        if (n > 100) while (shown > 0 && ((unsigned char)s[shown] & 0xc0) == 0x80) shown--; // whole characters
+        if (n > 100)
+            while (shown > 0 && ((unsigned char)s[shown] & 0xc0) == 0x80)
+                shown--; // whole characters
         fprintf(to, n > 100 ? "\"%.*s\"..." : "\"%.*s\"", shown, s);
         break;
     }
-    case JSON_INTEGER: fprintf(to, "%lld", (long long)json_integer_value(value)); break;
-    case JSON_REAL: fprintf(to, "%g", json_real_value(value)); break;
-    case JSON_TRUE: fputs("true", to); break;
-    case JSON_FALSE: fputs("false", to); break;
-    default: fputs("not finite", to); break;
+    case JSON_INTEGER:
+        fprintf(to, "%lld", (long long)json_integer_value(value));
+        break;
+    case JSON_REAL:
+        fprintf(to, "%g", json_real_value(value));
+        break;
+    case JSON_TRUE:
+        fputs("true", to);
+        break;
+    case JSON_FALSE:
+        fputs("false", to);
+        break;
+    default:
+        fputs("not finite", to);
+        break;
     }
 }
 
@@ -76,8 +89,8 @@ static void print_metadata_list(const json_t *r, FILE *to) {
     json_array_foreach(json_object_get(r, "metadata_keys"), i, row) {
         const json_t *value = json_object_get(row, "value");
         bool array = json_object_get(row, "count") != NULL;
-        fprintf(to, "%c %-46s %-7s ", json_is_true(json_object_get(row, "used")) ? ' ' : '*', text(row, "key", ""),
-                text(row, "type", ""));
+        fprintf(to, "%c %-46s %-7s ", json_is_true(json_object_get(row, "used")) ? ' ' : '*',
+                text(row, "key", ""), text(row, "type", ""));
         if (array) {
             fprintf(to, "[%lld] ", integer(row, "count"));
             json_array_foreach(value, k, element) {
@@ -86,7 +99,8 @@ static void print_metadata_list(const json_t *r, FILE *to) {
                 print_value(element, to);
             }
             if (integer(row, "count") > (long long)k) fputs(" ...", to);
-        } else print_value(value, to);
+        } else
+            print_value(value, to);
         fputc('\n', to);
     }
 }
@@ -95,9 +109,11 @@ static void print_metadata_summary(const json_t *r, FILE *to) {
     const json_t *m = json_object_get(r, "metadata"), *ignored = json_object_get(m, "ignored");
     json_t *key;
     size_t i;
-    fprintf(to, "\nmetadata: %lld keys, %lld used (--metadata lists them)\n", integer(m, "keys"), integer(m, "used"));
-    json_array_foreach(ignored, i, key) fprintf(to, "%s%s%s", i ? ", " : "  not used: ", json_string_value(key),
-                                                i + 1 == json_array_size(ignored) ? "\n" : "");
+    fprintf(to, "\nmetadata: %lld keys, %lld used (--metadata lists them)\n", integer(m, "keys"),
+            integer(m, "used"));
+    json_array_foreach(ignored, i, key)
+        fprintf(to, "%s%s%s", i ? ", " : "  not used: ", json_string_value(key),
+                i + 1 == json_array_size(ignored) ? "\n" : "");
 }
 
 static void print_facts(const json_t *r, FILE *to) {
@@ -105,7 +121,8 @@ static void print_facts(const json_t *r, FILE *to) {
     size_t i;
     fputs("\nthe mathematics in use, and where each number comes from\n", to);
     json_array_foreach(json_object_get(r, "facts"), i, row)
-        fprintf(to, "  %-38s %-14s %s\n", text(row, "name", ""), text(row, "value", ""), text(row, "source", ""));
+        fprintf(to, "  %-38s %-14s %s\n", text(row, "name", ""), text(row, "value", ""),
+                text(row, "source", ""));
 }
 
 // Runs of equal layers in one line each.
@@ -123,14 +140,16 @@ static void print_layers(const json_t *r, FILE *to) {
         }
         char range[48];
         snprintf(range, sizeof range, end == i + 1 ? "%zu" : "%zu-%zu", i, end - 1);
-        fprintf(to, "  %-10s attention %s, indexer %s, FFN %s\n", range, text(first, "attention", ""),
-                text(first, "indexer", ""), text(first, "ffn", ""));
+        fprintf(to, "  %-10s attention %s, indexer %s, FFN %s\n", range,
+                text(first, "attention", ""), text(first, "indexer", ""), text(first, "ffn", ""));
     }
 }
 
 static void print_token(const char *label, const json_t *token, FILE *to) {
-    if (json_is_object(token)) fprintf(to, "%s%lld '%s'", label, integer(token, "id"), text(token, "text", ""));
-    else fprintf(to, "%snone", label);
+    if (json_is_object(token))
+        fprintf(to, "%s%lld '%s'", label, integer(token, "id"), text(token, "text", ""));
+    else
+        fprintf(to, "%snone", label);
 }
 
 static void print_text(const json_t *r, FILE *to) {
@@ -139,35 +158,44 @@ static void print_text(const json_t *r, FILE *to) {
     json_t *token;
     size_t i;
     fprintf(to, "\ntokenizer     %s, pre %s", text(t, "model", "(none)"), text(t, "pre", "(none)"));
-    if (error) fprintf(to, "; cannot be used: %s\n", error);
+    if (error)
+        fprintf(to, "; cannot be used: %s\n", error);
     else {
         fprintf(to, ", %lld tokens\n", integer(t, "n_tokens"));
         print_token("  bos ", json_object_get(t, "bos"), to);
-        fputs(json_is_true(json_object_get(t, "adds_bos")) ? " (added to every text)" : " (not added)", to);
+        fputs(json_is_true(json_object_get(t, "adds_bos")) ? " (added to every text)"
+                                                           : " (not added)",
+              to);
         print_token(", eos ", json_object_get(t, "eos"), to);
-        json_array_foreach(json_object_get(t, "stop"), i, token) print_token(i ? ", " : "\n  stops at ", token, to);
+        json_array_foreach(json_object_get(t, "stop"), i, token)
+            print_token(i ? ", " : "\n  stops at ", token, to);
         fputc('\n', to);
     }
     error = text(c, "error", NULL);
-    if (error) fprintf(to, "chat template cannot be used: %s\n", error);
-    else fprintf(to, "chat template %s\n", json_is_true(json_object_get(c, "present")) ? "usable" : "none");
+    if (error)
+        fprintf(to, "chat template cannot be used: %s\n", error);
+    else
+        fprintf(to, "chat template %s\n",
+                json_is_true(json_object_get(c, "present")) ? "usable" : "none");
 }
 
 static void print_groups(const json_t *r, FILE *to) {
     json_t *row;
     size_t i;
     char shape[96];
-    fprintf(to, "\n%-40s %-8s %5s  %-24s %s\n", "tensors (--tensors lists them all)", "type", "count", "shape", "bytes");
+    fprintf(to, "\n%-40s %-8s %5s  %-24s %s\n", "tensors (--tensors lists them all)", "type",
+            "count", "shape", "bytes");
     json_array_foreach(json_object_get(r, "tensor_groups"), i, row) {
         shape_text(json_object_get(row, "shape"), shape, sizeof shape);
-        fprintf(to, "  %-38s %-8s %5lld  %-24s %s\n", text(row, "role", ""), text(row, "type", ""), integer(row, "count"),
-                shape, SIZE(integer(row, "bytes")));
+        fprintf(to, "  %-38s %-8s %5lld  %-24s %s\n", text(row, "role", ""), text(row, "type", ""),
+                integer(row, "count"), shape, SIZE(integer(row, "bytes")));
     }
-    fprintf(to, "\n%-10s %7s %12s %12s %14s\n", "types", "tensors", "bytes", "millions", "bits/weight");
-    json_array_foreach(json_object_get(r, "types"), i, row)
-        fprintf(to, "  %-8s %7lld %12s %12.2f %14.2f\n", text(row, "type", ""), integer(row, "count"),
-                SIZE(integer(row, "bytes")), (double)integer(row, "parameters") * 1e-6,
-                json_real_value(json_object_get(row, "bits_per_weight")));
+    fprintf(to, "\n%-10s %7s %12s %12s %14s\n", "types", "tensors", "bytes", "millions",
+            "bits/weight");
+    json_array_foreach(json_object_get(r, "types"), i, row) fprintf(
+        to, "  %-8s %7lld %12s %12.2f %14.2f\n", text(row, "type", ""), integer(row, "count"),
+        SIZE(integer(row, "bytes")), (double)integer(row, "parameters") * 1e-6,
+        json_real_value(json_object_get(row, "bits_per_weight")));
 }
 
 static void print_tensor_list(const json_t *r, FILE *to) {
@@ -178,8 +206,9 @@ static void print_tensor_list(const json_t *r, FILE *to) {
     json_array_foreach(json_object_get(r, "tensors"), i, row) {
         const char *reason = text(row, "ignored_because", NULL);
         shape_text(json_object_get(row, "shape"), shape, sizeof shape);
-        fprintf(to, "  %-42s %-8s %-24s %12lld bytes%s%s\n", text(row, "name", ""), text(row, "type", ""), shape,
-                integer(row, "bytes"), reason ? "  ignored: " : "", reason ? reason : "");
+        fprintf(to, "  %-42s %-8s %-24s %12lld bytes%s%s\n", text(row, "name", ""),
+                text(row, "type", ""), shape, integer(row, "bytes"), reason ? "  ignored: " : "",
+                reason ? reason : "");
     }
 }
 
@@ -190,7 +219,8 @@ static void print_binding(const json_t *r, FILE *to) {
     fprintf(to, "\nbinding       bound %lld of %lld", integer(b, "bound"), integer(b, "tensors"));
     fprintf(to, integer(b, "ignored") ? ", ignored %lld\n" : "\n", integer(b, "ignored"));
     json_array_foreach(json_object_get(b, "reasons"), i, row)
-        fprintf(to, "  ignored %lld (%s): %s\n", integer(row, "count"), SIZE(integer(row, "bytes")), text(row, "reason", ""));
+        fprintf(to, "  ignored %lld (%s): %s\n", integer(row, "count"), SIZE(integer(row, "bytes")),
+                text(row, "reason", ""));
 }
 
 static void print_kernels(const json_t *r, FILE *to) {
@@ -201,26 +231,31 @@ static void print_kernels(const json_t *r, FILE *to) {
         const char *key;
         json_t *value;
         json_object_foreach(json_object_get(k, parts[p]), key, value)
-            fprintf(to, "  %-9s %-14s %s\n", parts[p], key, json_is_string(value) ? json_string_value(value) : "none");
+            fprintf(to, "  %-9s %-14s %s\n", parts[p], key,
+                    json_is_string(value) ? json_string_value(value) : "none");
     }
 }
 
 static void print_memory(const json_t *r, FILE *to) {
     const json_t *m = json_object_get(r, "memory");
-    fprintf(to, "\nmemory for a context of %lld tokens, KV cache in %s, chunks of %lld\n", integer(m, "context"),
-            text(m, "kv_type", ""), integer(m, "chunk"));
+    fprintf(to, "\nmemory for a context of %lld tokens, KV cache in %s, chunks of %lld\n",
+            integer(m, "context"), text(m, "kv_type", ""), integer(m, "chunk"));
     fprintf(to, "  weights, where the file is mapped   %12s\n", SIZE(integer(m, "mapped_bytes")));
     fprintf(to, "  small tensors as float32            %12s\n", SIZE(integer(m, "float32_bytes")));
-    fprintf(to, "  KV cache, %6lld bytes a token      %12s\n", integer(m, "kv_bytes_per_token"), SIZE(integer(m, "kv_bytes")));
+    fprintf(to, "  KV cache, %6lld bytes a token      %12s\n", integer(m, "kv_bytes_per_token"),
+            SIZE(integer(m, "kv_bytes")));
     fprintf(to, "  buffers of a step                   %12s\n", SIZE(integer(m, "step_bytes")));
     fprintf(to, "  together                            %12s\n", SIZE(integer(m, "total_bytes")));
 }
 
 void lp_inspect_print(const json_t *r, bool sections_only, FILE *to) {
-    static const struct { const char *key; void (*print)(const json_t *, FILE *); } sections[] = {
-        {"facts", print_facts}, {"layers", print_layers}, {"tokenizer", print_text}, {"tensor_groups", print_groups},
-        {"binding", print_binding}, {"metadata", print_metadata_summary}, {"kernels", print_kernels},
-        {"memory", print_memory}};
+    static const struct {
+        const char *key;
+        void (*print)(const json_t *, FILE *);
+    } sections[] = {{"facts", print_facts},     {"layers", print_layers},
+                    {"tokenizer", print_text},  {"tensor_groups", print_groups},
+                    {"binding", print_binding}, {"metadata", print_metadata_summary},
+                    {"kernels", print_kernels}, {"memory", print_memory}};
     print_container(r, to);
     for (size_t i = 0; !sections_only && i < sizeof sections / sizeof sections[0]; i++)
         if (json_object_get(r, sections[i].key)) sections[i].print(r, to);

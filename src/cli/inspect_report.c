@@ -1,5 +1,5 @@
-// struct lp_inspect -> one JSON object. A failed allocation makes the whole report fail, at its end:
-// put() and add() remember it.
+// struct lp_inspect -> one JSON object. A failed allocation makes the whole report fail, at its
+// end: put() and add() remember it.
 #include <string.h>
 
 #include "base/alloc.h"

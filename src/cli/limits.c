@@ -1,7 +1,7 @@
-// The loops are the simplest that reach the limit; each is taken as the best of a few short passes, since a
-// pass that was interrupted says nothing of the machine. The integer peak
-// counts products of 8-bit values with the accumulation that the instruction set offers (maddubs + add
-// of 16-bit sums, or dpbusd), without widening: no kernel that has to widen and scale can be faster.
+// The loops are the simplest that reach the limit; each is taken as the best of a few short passes,
+// since a pass that was interrupted says nothing of the machine. The integer peak counts products
+// of 8-bit values with the accumulation that the instruction set offers (maddubs + add of 16-bit
+// sums, or dpbusd), without widening: no kernel that has to widen and scale can be faster.
 #include "cli/limits.h"
 
 #include <stdint.h>
@@ -19,7 +19,8 @@
 #define BUFFER_BYTES ((size_t)256 << 20)
 #define N_READ_PASSES 3
 #define N_PEAK_PASSES 8
-#define N_ROUNDS 50000 // of a pass of the peak loops: about 0.2 ms, so that most are not interrupted
+#define N_ROUNDS                                                                                   \
+    50000 // of a pass of the peak loops: about 0.2 ms, so that most are not interrupted
 
 typedef void (*peak_fn)(int64_t n_rounds, int64_t *sink);
 
@@ -34,7 +35,9 @@ struct lp_limits {
 #define SINK_STRIDE 8
 #define MAX_THREADS 1024 // lp_workers_new takes no more
 
-static double seconds_since(uint64_t start_ns) { return (double)(lp_clock_ns() - start_ns) * 1e-9; }
+static double seconds_since(uint64_t start_ns) {
+    return (double)(lp_clock_ns() - start_ns) * 1e-9;
+}
 
 // ---- reading
 
@@ -85,7 +88,8 @@ __attribute__((target("avx2"))) static void int_avx2(int64_t n_rounds, int64_t *
     __m256i sum[N_SUMS], a = _mm256_set1_epi8(3), b = _mm256_set1_epi8(-5);
     EACH_SUM sum[k] = _mm256_set1_epi16((short)k);
     for (int64_t i = 0; i < n_rounds; i++) {
-        EACH_SUM sum[k] = _mm256_add_epi16(a, _mm256_maddubs_epi16(sum[k], b)); // the sum is the next factor
+        EACH_SUM sum[k] =
+            _mm256_add_epi16(a, _mm256_maddubs_epi16(sum[k], b)); // the sum is the next factor
     }
     EACH_SUM *sink += _mm256_extract_epi32(sum[k], 0);
 }
@@ -100,7 +104,8 @@ __attribute__((target("avx2,fma"))) static void float_fma(int64_t n_rounds, int6
     EACH_SUM *sink += (int64_t)_mm256_cvtss_f32(sum[k]);
 }
 
-__attribute__((target("avx512f,avx512bw"))) static void int_avx512(int64_t n_rounds, int64_t *sink) {
+__attribute__((target("avx512f,avx512bw"))) static void int_avx512(int64_t n_rounds,
+                                                                   int64_t *sink) {
     __m512i sum[N_SUMS], a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-5);
     EACH_SUM sum[k] = _mm512_set1_epi16((short)k);
     for (int64_t i = 0; i < n_rounds; i++) {
@@ -119,7 +124,8 @@ __attribute__((target("avx512f"))) static void float_avx512(int64_t n_rounds, in
     EACH_SUM *sink += (int64_t)_mm512_cvtss_f32(sum[k]);
 }
 
-__attribute__((target("avx512f,avx512vnni"))) static void int_vnni(int64_t n_rounds, int64_t *sink) {
+__attribute__((target("avx512f,avx512vnni"))) static void int_vnni(int64_t n_rounds,
+                                                                   int64_t *sink) {
     __m512i sum[N_SUMS], a = _mm512_set1_epi8(3), b = _mm512_set1_epi8(-5);
     EACH_SUM sum[k] = _mm512_set1_epi32(k);
     for (int64_t i = 0; i < n_rounds; i++) {
@@ -192,10 +198,12 @@ struct lp_limits_figures lp_limits_measure(struct lp_limits *l) {
     return f;
 }
 
-lp_status lp_limits_new(struct lp_limits **out, int n_threads, const char *cpu_level, struct lp_err *err) {
+lp_status lp_limits_new(struct lp_limits **out, int n_threads, const char *cpu_level,
+                        struct lp_err *err) {
     uint32_t bits;
     const char *name;
-    lp_status status = lp_cpu_features_choose(lp_cpu_features_detect(), cpu_level, &bits, &name, err);
+    lp_status status =
+        lp_cpu_features_choose(lp_cpu_features_detect(), cpu_level, &bits, &name, err);
     if (status) return status;
     struct lp_limits *l = lp_alloc(1, sizeof *l);
     if (!l) return lp_err_memory(err, sizeof *l, "the limits");
@@ -204,7 +212,8 @@ lp_status lp_limits_new(struct lp_limits **out, int n_threads, const char *cpu_l
     if (!status) {
         l->buffer = lp_alloc_aligned(BUFFER_BYTES, 1);
         l->sinks = lp_alloc((size_t)lp_workers_count(l->workers) * SINK_STRIDE, sizeof *l->sinks);
-        if (!l->buffer || !l->sinks) status = lp_err_memory(err, BUFFER_BYTES, "the buffer that measures memory bandwidth");
+        if (!l->buffer || !l->sinks)
+            status = lp_err_memory(err, BUFFER_BYTES, "the buffer that measures memory bandwidth");
     }
     if (status) {
         lp_limits_free(l);
@@ -223,4 +232,6 @@ void lp_limits_free(struct lp_limits *l) {
     lp_free(l);
 }
 
-size_t lp_limits_buffer_bytes(const struct lp_limits *l) { return l->buffer ? BUFFER_BYTES : 0; }
+size_t lp_limits_buffer_bytes(const struct lp_limits *l) {
+    return l->buffer ? BUFFER_BYTES : 0;
+}

@@ -1,6 +1,6 @@
-// What this machine can do, measured: memory read bandwidth and the peaks of 8-bit integer and float32
-// multiply-adds, over all threads. Benchmarks measure it beside every rate, in the same run, so that
-// other load on the machine shows in both.
+// What this machine can do, measured: memory read bandwidth and the peaks of 8-bit integer and
+// float32 multiply-adds, over all threads. Benchmarks measure it beside every rate, in the same
+// run, so that other load on the machine shows in both.
 //
 // Own threads, kept for the whole run; one caller at a time.
 #ifndef LP_CLI_LIMITS_H
@@ -13,14 +13,15 @@
 struct lp_limits;
 
 struct lp_limits_figures {
-    double read_bytes_s;   // summing a buffer far larger than the caches, front to back
-    double int_madds_s;    // 8-bit multiply-adds from registers
-    double float_madds_s;  // float32 multiply-adds from registers
+    double read_bytes_s;  // summing a buffer far larger than the caches, front to back
+    double int_madds_s;   // 8-bit multiply-adds from registers
+    double float_madds_s; // float32 multiply-adds from registers
 };
 
-// cpu_level: as --cpu; the peaks are those of the instruction sets that the kernels may use. Allocates and
-// fills lp_limits_buffer_bytes. Errors: INVALID, MEMORY, LIMIT (threads).
-lp_status lp_limits_new(struct lp_limits **out, int n_threads, const char *cpu_level, struct lp_err *err);
+// cpu_level: as --cpu; the peaks are those of the instruction sets that the kernels may use.
+// Allocates and fills lp_limits_buffer_bytes. Errors: INVALID, MEMORY, LIMIT (threads).
+lp_status lp_limits_new(struct lp_limits **out, int n_threads, const char *cpu_level,
+                        struct lp_err *err);
 void lp_limits_free(struct lp_limits *limits); // NULL is allowed
 size_t lp_limits_buffer_bytes(const struct lp_limits *limits);
 

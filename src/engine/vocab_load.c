@@ -72,8 +72,9 @@ static lp_status read_params(struct lp_vocab_params *p, const struct lp_gguf *gg
     lp_status status = lp_gguf_get_str(gguf, "tokenizer.ggml.model", &p->model, NULL, err);
     if (!status) status = lp_gguf_get_str(gguf, "tokenizer.ggml.pre", &p->pre, &found, err);
     if (!status && !found && lp_str_is(p->model, "gpt2"))
-        lp_log(LP_LOG_WARN, "tokenizer.ggml.pre is missing; texts are split by the rule \"default\", "
-                            "perhaps not as the model was trained");
+        lp_log(LP_LOG_WARN,
+               "tokenizer.ggml.pre is missing; texts are split by the rule \"default\", "
+               "perhaps not as the model was trained");
     if (!status)
         status = strings(gguf, "tokenizer.ggml.tokens", true, &p->tokens, &p->n_tokens, err);
     if (!status)

@@ -75,8 +75,8 @@ void lp_gguf_close(struct lp_gguf *gguf); // NULL is allowed
 lp_status lp_gguf_parse(struct lp_gguf **out, const uint8_t *data, uint64_t n_bytes,
                         const char *name, struct lp_err *err);
 
-uint32_t lp_gguf_version(const struct lp_gguf *gguf);   // of the first part
-uint32_t lp_gguf_n_shards(const struct lp_gguf *gguf);  // 1 for a single file
+uint32_t lp_gguf_version(const struct lp_gguf *gguf);  // of the first part
+uint32_t lp_gguf_n_shards(const struct lp_gguf *gguf); // 1 for a single file
 const char *lp_gguf_shard_path(const struct lp_gguf *gguf, uint32_t shard);
 uint64_t lp_gguf_file_bytes(const struct lp_gguf *gguf); // all parts together
 uint32_t lp_gguf_alignment(const struct lp_gguf *gguf, uint32_t shard);
@@ -101,8 +101,8 @@ lp_status lp_gguf_get_bool(const struct lp_gguf *gguf, const char *key, bool *ou
 lp_status lp_gguf_get_str(const struct lp_gguf *gguf, const char *key, struct lp_str *out,
                           bool *found, struct lp_err *err);
 
-// Element i of an array or scalar as an integer (any integer type or BOOL). Caller checked i < count
-// and that element_type is integral (lp_gguf_is_integral).
+// Element i of an array or scalar as an integer (any integer type or BOOL). Caller checked i <
+// count and that element_type is integral (lp_gguf_is_integral).
 bool lp_gguf_is_integral(enum lp_gguf_value_type type);
 bool lp_gguf_is_float(enum lp_gguf_value_type type);
 int64_t lp_gguf_int_at(const struct lp_gguf_kv *kv, uint64_t i); // U64 above INT64_MAX: INT64_MAX

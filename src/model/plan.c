@@ -58,8 +58,7 @@ static lp_status measure(struct lp_plan *out, struct lp_model *model, lp_type kv
     lp_model_kv_layers(model, layers);
     lp_status status =
         lp_kv_new(&kv, model->dev, layers, model->h.n_layers, kv_type, out->context, err);
-    if (!status)
-        status = lp_runner_new(&runner, model, kv, out->chunk, out->context, err);
+    if (!status) status = lp_runner_new(&runner, model, kv, out->chunk, out->context, err);
     if (!status) {
         out->kv_token_bytes = lp_kv_token_bytes(kv);
         out->kv_bytes = lp_kv_bytes(kv);

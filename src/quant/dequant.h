@@ -1,8 +1,9 @@
 // The dequantisers behind lp_type_info.dequant: n values (a multiple of the block) to float32.
 //
 // Each value is the format's formula rounded once to float32. In every format but those with a
-// minimum (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K) that is one exact product of small integers and d; there it
-// is the difference or sum of two exact products. So any order of the factors gives the same bits.
+// minimum (Q4_1, Q5_1, Q2_K, Q4_K, Q5_K) that is one exact product of small integers and d; there
+// it is the difference or sum of two exact products. So any order of the factors gives the same
+// bits.
 #ifndef LP_QUANT_DEQUANT_H
 #define LP_QUANT_DEQUANT_H
 

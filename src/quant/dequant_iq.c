@@ -5,15 +5,20 @@
 #include "quant/blocks.h"
 #include "quant/codebooks.h"
 
-static float sign_of(uint8_t signs, int j) { return signs >> j & 1 ? -1.0f : 1.0f; }
+static float sign_of(uint8_t signs, int j) {
+    return signs >> j & 1 ? -1.0f : 1.0f;
+}
 
-// Eight values of an 8-wide grid entry: out[j] = scale * entry[j], negative where the sign bit is set
+// Eight values of an 8-wide grid entry: out[j] = scale * entry[j], negative where the sign bit is
+// set
 static void put_octet(float *out, uint64_t entry, uint8_t signs, float scale) {
     for (int j = 0; j < 8; j++)
         out[j] = scale * (float)(int8_t)(entry >> 8 * j) * sign_of(signs, j);
 }
 
-static uint64_t join(uint32_t low, uint32_t high) { return low | (uint64_t)high << 32; }
+static uint64_t join(uint32_t low, uint32_t high) {
+    return low | (uint64_t)high << 32;
+}
 
 void lp_dequant_iq2_xxs(const void *blocks, float *out, size_t n) {
     const struct lp_block_iq2_xxs *b = blocks;

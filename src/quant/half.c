@@ -11,8 +11,10 @@ float lp_f16_to_f32(uint16_t bits) {
         value = (float)mantissa * 0x1p-24f;
         return sign ? -value : value;
     }
-    if (exponent == 31) out = sign | 0x7f800000u | mantissa << 13;
-    else out = sign | (exponent + 112) << 23 | mantissa << 13;
+    if (exponent == 31)
+        out = sign | 0x7f800000u | mantissa << 13;
+    else
+        out = sign | (exponent + 112) << 23 | mantissa << 13;
     memcpy(&value, &out, sizeof value);
     return value;
 }

@@ -1,8 +1,8 @@
 // Quantised block formats of GGUF: one row per type (types.c), looked up by id.
 //
 // A row of n values is n / block_values blocks without padding; rows are contiguous. Layouts and
-// formulas: blocks.h and docs/gguf.md. All functions here are plain C; the fast versions live in the
-// backends and are tested against these.
+// formulas: blocks.h and docs/gguf.md. All functions here are plain C; the fast versions live in
+// the backends and are tested against these.
 #ifndef LP_QUANT_QUANT_H
 #define LP_QUANT_QUANT_H
 
@@ -54,7 +54,7 @@ typedef enum lp_type {
 #define LP_TYPE_ENUM(name, id, values, bytes) LP_TYPE_##name = id,
     LP_TYPE_LIST(LP_TYPE_ENUM)
 #undef LP_TYPE_ENUM
-    LP_TYPE_COUNT = 43
+        LP_TYPE_COUNT = 43
 } lp_type;
 
 struct lp_type_info {
@@ -82,8 +82,8 @@ const char *lp_type_explain(uint32_t id, char *buffer, size_t buffer_bytes);
 bool lp_type_row_bytes(lp_type type, uint64_t n, uint64_t *bytes);
 
 // Looks for a scale, or a value of a float type, that is NaN or infinite in n values (a multiple of
-// the block). Returns the index of the first block (value, for the float types) at fault, or -1. For
-// block types it reads the scale fields only.
+// the block). Returns the index of the first block (value, for the float types) at fault, or -1.
+// For block types it reads the scale fields only.
 int64_t lp_type_find_nonfinite(lp_type type, const void *blocks, size_t n);
 
 // sum_i w[i] * x[i] over n values: w dequantised exactly, product and sum in double. The definition
@@ -93,11 +93,17 @@ double lp_dot_ref(lp_type type, const void *blocks, const float *x, size_t n);
 float lp_f16_to_f32(uint16_t bits);  // exact, with subnormals, infinities and NaN
 uint16_t lp_f32_to_f16(float value); // nearest even
 static inline float lp_bf16_to_f32(uint16_t bits) {
-    union { uint32_t u; float f; } v = {(uint32_t)bits << 16};
+    union {
+        uint32_t u;
+        float f;
+    } v = {(uint32_t)bits << 16};
     return v.f;
 }
 static inline uint16_t lp_f32_to_bf16(float value) { // nearest even; NaN stays NaN
-    union { float f; uint32_t u; } v = {value};
+    union {
+        float f;
+        uint32_t u;
+    } v = {value};
     if ((v.u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((v.u >> 16) | 0x40);
     return (uint16_t)((v.u + 0x7fff + ((v.u >> 16) & 1)) >> 16);
 }

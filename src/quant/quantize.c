@@ -28,7 +28,9 @@ void lp_quantize_bf16(const float *in, void *blocks, size_t n) {
 }
 
 // Half away from zero, as roundf; exact because the half is added in double. |v| < 2^31.
-static int round_away(float v) { return (int)((double)v + (v < 0 ? -0.5 : 0.5)); }
+static int round_away(float v) {
+    return (int)((double)v + (v < 0 ? -0.5 : 0.5));
+}
 
 // The integers of Q8_0 and Q8_1 for 32 values. Returns the float32 scale: max|x| / 127; NaN (and
 // zeros) when a value is not finite. Divides by the unrounded scale.

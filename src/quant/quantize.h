@@ -1,9 +1,10 @@
-// The quantisers behind lp_type_info.quantize: n float32 values (a multiple of the block) to blocks.
+// The quantisers behind lp_type_info.quantize: n float32 values (a multiple of the block) to
+// blocks.
 //
-// Damage stays visible: a block with a NaN or an infinity among its values gets a NaN scale and zero
-// integers, and a scale past the range of f16 becomes infinite; lp_type_find_nonfinite finds both.
-// F32, F16 and BF16 keep the value itself. A block whose values are below half of the smallest f16
-// (3e-8; Q8_0 and Q8_1: 127 times that; Q8_K: 4e-37) becomes all zero.
+// Damage stays visible: a block with a NaN or an infinity among its values gets a NaN scale and
+// zero integers, and a scale past the range of f16 becomes infinite; lp_type_find_nonfinite finds
+// both. F32, F16 and BF16 keep the value itself. A block whose values are below half of the
+// smallest f16 (3e-8; Q8_0 and Q8_1: 127 times that; Q8_K: 4e-37) becomes all zero.
 #ifndef LP_QUANT_QUANTIZE_H
 #define LP_QUANT_QUANTIZE_H
 

@@ -2,16 +2,16 @@
 //
 //     E = sum_i w_i (x_i - y_i)^2,   w_i = rms(x) + |x_i|
 //
-// where y is what the block will dequantise to. The weight says that an error on a large value costs
-// more, since large weights meet large activations more often than chance. The steps:
+// where y is what the block will dequantise to. The weight says that an error on a large value
+// costs more, since large weights meet large activations more often than chance. The steps:
 //
 //   1. per group: several trial step sizes; each gives integers, and these give the least-squares
 //      scale (and minimum) in closed form; keep the best
 //   2. per block: the group scales as small integers times an f16; near integers are tried too
 //   3. the f16 factors once more by least squares over the block, then step 2 again, while E falls
 //
-// Everything runs on x / max|x|, so that squares neither overflow nor vanish. Sums are kept in eight
-// lanes, which fixes their order and lets the compiler use SIMD without fast-math.
+// Everything runs on x / max|x|, so that squares neither overflow nor vanish. Sums are kept in
+// eight lanes, which fixes their order and lets the compiler use SIMD without fast-math.
 #include <math.h>
 
 #include "quant/blocks.h"
@@ -20,7 +20,9 @@
 #define LANES 8
 
 // Nearest integer, ties to even, for |v| < 2^22
-static inline float nearest(float v) { return (v + 0x1.8p23f) - 0x1.8p23f; }
+static inline float nearest(float v) {
+    return (v + 0x1.8p23f) - 0x1.8p23f;
+}
 
 static inline float clamp(float v, float low, float high) {
     v = v > low ? v : low;
@@ -61,9 +63,9 @@ static enum input_kind normalise(struct values *v, const float *in, int n) {
     return INPUT_NORMAL;
 }
 
-// A scale of the normalised values as the f16 of the block, and what that f16 stands for. A subnormal
-// is rounded up: too large a scale costs a little accuracy, too small a one clips, or loses all when
-// it is zero. False if it is past the range of f16 (then *bits is infinity).
+// A scale of the normalised values as the f16 of the block, and what that f16 stands for. A
+// subnormal is rounded up: too large a scale costs a little accuracy, too small a one clips, or
+// loses all when it is zero. False if it is past the range of f16 (then *bits is infinity).
 static bool store_scale(const struct values *v, float scale, uint16_t *bits, float *stored) {
     float wanted = scale * v->largest;
     *bits = lp_f32_to_f16(wanted);
@@ -72,7 +74,9 @@ static bool store_scale(const struct values *v, float scale, uint16_t *bits, flo
     return (*bits & 0x7c00) != 0x7c00;
 }
 
-static float inverse_of(float scale) { return scale != 0.0f ? 1.0f / scale : 0.0f; }
+static float inverse_of(float scale) {
+    return scale != 0.0f ? 1.0f / scale : 0.0f;
+}
 
 // ---- symmetric groups: y = scale q, q = -levels .. levels - 1
 
@@ -255,7 +259,8 @@ struct affine {
 static bool affine_solve(const float *x, const float *w, struct affine trial, struct affine *out,
                          double *error) {
     float inverse = inverse_of(trial.scale);
-    float s_w[LANES] = {0}, s_x[LANES] = {0}, s_q[LANES] = {0}, s_qq[LANES] = {0}, s_xq[LANES] = {0};
+    float s_w[LANES] = {0}, s_x[LANES] = {0}, s_q[LANES] = {0}, s_qq[LANES] = {0},
+          s_xq[LANES] = {0};
     for (int i = 0; i < 32; i += LANES)
         for (int l = 0; l < LANES; l++) {
             float wi = w[i + l], xi = x[i + l], q = step_of(xi, trial.min, inverse);
@@ -365,7 +370,8 @@ static void q4_k_pack(const struct values *v, const struct q4_k_plan *plan,
     b->d = plan->d_bits;
     b->dmin = plan->dmin_bits;
     for (int j = 0; j < 4; j++) {
-        int s = plan->scales[j], m = plan->mins[j], s4 = plan->scales[j + 4], m4 = plan->mins[j + 4];
+        int s = plan->scales[j], m = plan->mins[j], s4 = plan->scales[j + 4],
+            m4 = plan->mins[j + 4];
         b->scales[j] = (uint8_t)(s | s4 >> 4 << 6);
         b->scales[j + 4] = (uint8_t)(m | m4 >> 4 << 6);
         b->scales[j + 8] = (uint8_t)((s4 & 15) | (m4 & 15) << 4);

@@ -97,8 +97,8 @@ static const struct foreign removed[] = {
     {33, "Q4_0_8_8"},   {36, "IQ4_NL_4_4"},  {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
 };
 
-// Private to ik_llama.cpp; its ids below 43 overlap with GGUF's and cannot be told apart. Its formats
-// of activations only (97 .. 99, 136, 147 and others) are left out: no file holds them.
+// Private to ik_llama.cpp; its ids below 43 overlap with GGUF's and cannot be told apart. Its
+// formats of activations only (97 .. 99, 136, 147 and others) are left out: no file holds them.
 #define IK_FIRST 97
 #define IK_LAST 399
 static const struct foreign ik[] = {

@@ -10,8 +10,8 @@ static const char *type_of(int http) {
     return http < 500 ? "invalid_request_error" : "server_error";
 }
 
-static void set(struct lp_api_error *err, int http, const char *code, const char *param, const char *format,
-                va_list args) {
+static void set(struct lp_api_error *err, int http, const char *code, const char *param,
+                const char *format, va_list args) {
     *err = (struct lp_api_error){.http = http, .type = type_of(http), .code = code};
     snprintf(err->param, sizeof err->param, "%s", param ? param : "");
     vsnprintf(err->message, sizeof err->message, format, args);
@@ -39,19 +39,23 @@ bool lp_api_out_of_memory(struct lp_api_error *err) {
 
 bool lp_api_from_limpid(struct lp_api_error *err, const limpid_error *from) {
     switch (from->status) {
-    case LIMPID_INVALID: return lp_api_fail(err, 400, NULL, "%s", from->text);
+    case LIMPID_INVALID:
+        return lp_api_fail(err, 400, NULL, "%s", from->text);
     case LIMPID_LIMIT: {
         lp_api_fail(err, 400, "context_length_exceeded", "%s", from->text);
         snprintf(err->param, sizeof err->param, "prompt");
         return false;
     }
-    case LIMPID_CANCELLED: return lp_api_fail(err, 503, NULL, "%s", from->text);
-    default: return lp_api_fail(err, 500, NULL, "%s", from->text);
+    case LIMPID_CANCELLED:
+        return lp_api_fail(err, 503, NULL, "%s", from->text);
+    default:
+        return lp_api_fail(err, 500, NULL, "%s", from->text);
     }
 }
 
 json_t *lp_api_error_json(const struct lp_api_error *err) {
-    return json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", lp_json_text(lp_str_from(err->message)), "type",
-                     err->type, "param", err->param[0] ? lp_json_text(lp_str_from(err->param)) : json_null(), "code",
+    return json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message",
+                     lp_json_text(lp_str_from(err->message)), "type", err->type, "param",
+                     err->param[0] ? lp_json_text(lp_str_from(err->param)) : json_null(), "code",
                      err->code);
 }

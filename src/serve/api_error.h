@@ -1,4 +1,5 @@
-// An error as OpenAI's API reports it: {"error": {"message", "type", "param", "code"}} and an HTTP status.
+// An error as OpenAI's API reports it: {"error": {"message", "type", "param", "code"}} and an HTTP
+// status.
 #ifndef LP_SERVE_API_ERROR_H
 #define LP_SERVE_API_ERROR_H
 
@@ -15,10 +16,12 @@ struct lp_api_error {
     char message[LP_ERR_TEXT_BYTES];
 };
 
-// A request that is wrong: 400, invalid_request_error. Returns false, so that "return lp_api_invalid(...)" works.
+// A request that is wrong: 400, invalid_request_error. Returns false, so that "return
+// lp_api_invalid(...)" works.
 bool lp_api_invalid(struct lp_api_error *err, const char *param, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-// Any other: type follows from the status (4xx invalid_request_error, 401 authentication_error, else server_error).
+// Any other: type follows from the status (4xx invalid_request_error, 401 authentication_error,
+// else server_error).
 bool lp_api_fail(struct lp_api_error *err, int http, const char *code, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 bool lp_api_out_of_memory(struct lp_api_error *err);

@@ -13,9 +13,11 @@ static bool starts_with(struct lp_str text, struct lp_str with) {
     return with.len <= text.len && memcmp(text.data, with.data, with.len) == 0;
 }
 
-// The prompt is shown as it was given, so a token counts as much of it as it spells: nothing, if the
-// file's rule added it or it is skipped; without the space that SentencePiece puts in front of a text.
-static void pass_prompt_token(struct lp_choice *ch, const struct lp_bytes *echo, struct lp_str bytes) {
+// The prompt is shown as it was given, so a token counts as much of it as it spells: nothing, if
+// the file's rule added it or it is skipped; without the space that SentencePiece puts in front of
+// a text.
+static void pass_prompt_token(struct lp_choice *ch, const struct lp_bytes *echo,
+                              struct lp_str bytes) {
     if (!echo->len) return;
     struct lp_str rest = rest_of_echo(ch, echo);
     if (!starts_with(rest, bytes) && ch->echo_at == 0 && bytes.len > 1 && bytes.data[0] == ' ') {
@@ -43,7 +45,9 @@ static json_t *show(const struct lp_completion *c, int32_t id, struct lp_bytes *
     size_t n;
     struct lp_bytes shown = {0};
     if (limpid_token_bytes(c->service->model, id, &data, &n, &e)) return NULL;
-    json_t *out = lp_logprobs_show(&shown, (struct lp_str){data, n}) ? lp_json_text(lp_bytes_view(&shown)) : NULL;
+    json_t *out = lp_logprobs_show(&shown, (struct lp_str){data, n})
+                      ? lp_json_text(lp_bytes_view(&shown))
+                      : NULL;
     if (bytes && !lp_bytes_append(bytes, data, n)) {
         json_decref(out);
         out = NULL;
@@ -58,7 +62,8 @@ static bool put_top(json_t *top, const struct lp_completion *c, int32_t id, floa
     json_t *key = show(c, id, NULL);
     bool ok = key != NULL;
     if (ok && !json_object_get(top, json_string_value(key)))
-        ok = json_object_set_new(top, json_string_value(key), lp_json_logprob((double)logprob)) == 0;
+        ok =
+            json_object_set_new(top, json_string_value(key), lp_json_logprob((double)logprob)) == 0;
     json_decref(key);
     return ok;
 }
@@ -67,26 +72,31 @@ static bool put_top(json_t *top, const struct lp_completion *c, int32_t id, floa
 static json_t *top_json(const struct lp_completion *c, const limpid_event *event) {
     json_t *top = json_object();
     bool ok = top != NULL;
-    for (int32_t i = 0; i < event->n_top && ok; i++) ok = put_top(top, c, event->top_ids[i], event->top_logprobs[i]);
+    for (int32_t i = 0; i < event->n_top && ok; i++)
+        ok = put_top(top, c, event->top_ids[i], event->top_logprobs[i]);
     ok = ok && put_top(top, c, event->token, event->logprob);
     if (ok) return top;
     json_decref(top);
     return NULL;
 }
 
-static bool add_logprob(struct lp_choice *ch, const struct lp_completion *c, const limpid_event *event) {
+static bool add_logprob(struct lp_choice *ch, const struct lp_completion *c,
+                        const limpid_event *event) {
     struct lp_bytes bytes = {0};
     const struct lp_bytes *echo = &lp_completion_prompt(c)->text;
     if (event->kind == LIMPID_EVENT_TOKEN) pass_prompt_end(ch, echo);
-    struct lp_token_logprob one = {.text = show(c, event->token, &bytes), .has_logprob = event->has_logprob,
-                                   .logprob = (double)event->logprob, .offset = ch->position.n};
+    struct lp_token_logprob one = {.text = show(c, event->token, &bytes),
+                                   .has_logprob = event->has_logprob,
+                                   .logprob = (double)event->logprob,
+                                   .offset = ch->position.n};
     bool ok = one.text != NULL;
     if (event->has_logprob) ok = (one.top = top_json(c, event)) != NULL && ok;
     ok = lp_logprobs_add(&ch->logprobs, &one) && ok; // takes what is there
     ch->n_logprobs++;
     if (ok && event->kind == LIMPID_EVENT_PROMPT)
         pass_prompt_token(ch, echo, lp_bytes_view(&bytes));
-    else if (ok && !lp_completion_is_hidden(c, event->token)) lp_char_count_add(&ch->position, lp_bytes_view(&bytes));
+    else if (ok && !lp_completion_is_hidden(c, event->token))
+        lp_char_count_add(&ch->position, lp_bytes_view(&bytes));
     lp_bytes_release(&bytes);
     return ok;
 }
@@ -96,23 +106,29 @@ bool lp_choice_start(struct lp_choice *ch, const struct lp_completion *c) {
     ch->started = true;
     ch->index = c->choice;
     ch->with_logprobs = c->params.logprobs >= 0;
-    return !c->params.echo || lp_json_clean(&ch->text, lp_bytes_view(&lp_completion_prompt(c)->text));
+    return !c->params.echo ||
+           lp_json_clean(&ch->text, lp_bytes_view(&lp_completion_prompt(c)->text));
 }
 
 bool lp_choice_add(struct lp_choice *ch, const struct lp_completion *c, const limpid_event *event) {
-    if (event->kind != LIMPID_EVENT_DONE && ch->with_logprobs && !add_logprob(ch, c, event)) return false;
-    return event->kind == LIMPID_EVENT_PROMPT || lp_bytes_append(&ch->text, event->text, event->text_len);
+    if (event->kind != LIMPID_EVENT_DONE && ch->with_logprobs && !add_logprob(ch, c, event))
+        return false;
+    return event->kind == LIMPID_EVENT_PROMPT ||
+           lp_bytes_append(&ch->text, event->text, event->text_len);
 }
 
-bool lp_choice_has_news(const struct lp_choice *ch) { return ch->text.len > 0 || ch->n_logprobs > 0; }
+bool lp_choice_has_news(const struct lp_choice *ch) {
+    return ch->text.len > 0 || ch->n_logprobs > 0;
+}
 
 json_t *lp_choice_take(struct lp_choice *ch, const limpid_event *event) {
     bool done = event->kind == LIMPID_EVENT_DONE;
     const char *reason = done ? event->finish_reason : NULL, *stop = done ? event->stop_text : NULL;
     json_t *logprobs = ch->with_logprobs ? lp_logprobs_take(&ch->logprobs) : json_null();
-    json_t *out = json_pack("{s:I, s:o, s:o, s:s?, s:o}", "index", (json_int_t)ch->index, "text",
-                            lp_json_text(lp_bytes_view(&ch->text)), "logprobs", logprobs, "finish_reason", reason,
-                            "stop_reason", stop ? lp_json_text(lp_str_from(stop)) : json_null());
+    json_t *out =
+        json_pack("{s:I, s:o, s:o, s:s?, s:o}", "index", (json_int_t)ch->index, "text",
+                  lp_json_text(lp_bytes_view(&ch->text)), "logprobs", logprobs, "finish_reason",
+                  reason, "stop_reason", stop ? lp_json_text(lp_str_from(stop)) : json_null());
     ch->n_logprobs = 0;
     lp_bytes_clear(&ch->text);
     if (done) {

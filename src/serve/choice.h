@@ -1,5 +1,5 @@
-// One choice of a completion, gathered from events: text, log-probabilities, how it ended. A stream takes
-// it piece by piece, an answer once at the end; both are made here, so they cannot differ.
+// One choice of a completion, gathered from events: text, log-probabilities, how it ended. A stream
+// takes it piece by piece, an answer once at the end; both are made here, so they cannot differ.
 #ifndef LP_SERVE_CHOICE_H
 #define LP_SERVE_CHOICE_H
 
@@ -14,16 +14,17 @@ struct lp_choice {
     size_t n_logprobs; // tokens in it
     bool with_logprobs;
     struct lp_char_count position; // in the whole text, before the next token
-    size_t echo_at;                // bytes of the prompt's text that its tokens so far have covered; then 1 more
+    size_t echo_at; // bytes of the prompt's text that its tokens so far have covered; then 1 more
 };
 
-// Zero-initialise. Before each lp_completion_next: a choice that has not begun becomes c->choice. False
-// without memory.
+// Zero-initialise. Before each lp_completion_next: a choice that has not begun becomes c->choice.
+// False without memory.
 bool lp_choice_start(struct lp_choice *choice, const struct lp_completion *c);
-bool lp_choice_add(struct lp_choice *choice, const struct lp_completion *c, const limpid_event *event);
+bool lp_choice_add(struct lp_choice *choice, const struct lp_completion *c,
+                   const limpid_event *event);
 bool lp_choice_has_news(const struct lp_choice *choice);
-// {"index", "text", "logprobs", "finish_reason", "stop_reason"} of what came since the last take. After a
-// DONE event the choice is as new. NULL without memory.
+// {"index", "text", "logprobs", "finish_reason", "stop_reason"} of what came since the last take.
+// After a DONE event the choice is as new. NULL without memory.
 json_t *lp_choice_take(struct lp_choice *choice, const limpid_event *event);
 void lp_choice_release(struct lp_choice *choice);
 

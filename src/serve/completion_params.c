@@ -1,6 +1,6 @@
-// One row per field: its type, range and place. Fields that would change the output and that this version
-// lacks are rows too, with the value that asks for nothing; any other value is refused. Fields that no row
-// names are ignored, as vLLM and llama-server ignore them.
+// One row per field: its type, range and place. Fields that would change the output and that this
+// version lacks are rows too, with the value that asks for nothing; any other value is refused.
+// Fields that no row names are ignored, as vLLM and llama-server ignore them.
 #include "serve/completion_params.h"
 
 #include <math.h>
@@ -36,7 +36,8 @@ static const struct field fields[] = {
     {"add_special_tokens", FIELD_BOOL, AT(add_special_tokens), 0, 0, ""},
 };
 
-// NEUTRAL_NUMBER: exactly this number; NEUTRAL_FALSE: false; NEUTRAL_EMPTY: "", [] or {}. null always.
+// NEUTRAL_NUMBER: exactly this number; NEUTRAL_FALSE: false; NEUTRAL_EMPTY: "", [] or {}. null
+// always.
 enum neutral_kind { NEUTRAL_NUMBER, NEUTRAL_FALSE, NEUTRAL_EMPTY };
 
 static const struct neutral {
@@ -81,14 +82,20 @@ static const struct neutral {
 
 static const char *type_name(const json_t *j) {
     switch (json_typeof(j)) {
-    case JSON_OBJECT: return "an object";
-    case JSON_ARRAY: return "an array";
-    case JSON_STRING: return "a string";
+    case JSON_OBJECT:
+        return "an object";
+    case JSON_ARRAY:
+        return "an array";
+    case JSON_STRING:
+        return "a string";
     case JSON_INTEGER:
-    case JSON_REAL: return "a number";
+    case JSON_REAL:
+        return "a number";
     case JSON_TRUE:
-    case JSON_FALSE: return "a boolean";
-    default: return "null";
+    case JSON_FALSE:
+        return "a boolean";
+    default:
+        return "null";
     }
 }
 
@@ -98,8 +105,11 @@ static const json_t *get(const json_t *object, const char *name) {
     return json_is_null(j) ? NULL : j;
 }
 
-static bool parse_int(const struct field *f, const json_t *j, int64_t *out, struct lp_api_error *err) {
-    if (!json_is_number(j)) return lp_api_invalid(err, f->name, "%s is %s, expected a whole number", f->name, type_name(j));
+static bool parse_int(const struct field *f, const json_t *j, int64_t *out,
+                      struct lp_api_error *err) {
+    if (!json_is_number(j))
+        return lp_api_invalid(err, f->name, "%s is %s, expected a whole number", f->name,
+                              type_name(j));
     double value = json_number_value(j);
     if (json_is_real(j) && (value != floor(value) || fabs(value) > 9007199254740992.0))
         return lp_api_invalid(err, f->name, "%s is %g, expected a whole number", f->name, value);
@@ -109,12 +119,16 @@ static bool parse_int(const struct field *f, const json_t *j, int64_t *out, stru
     return true;
 }
 
-static bool parse_field(struct lp_completion_params *p, const struct field *f, const json_t *j, struct lp_api_error *err) {
+static bool parse_field(struct lp_completion_params *p, const struct field *f, const json_t *j,
+                        struct lp_api_error *err) {
     void *to = (char *)p + f->at;
     switch (f->kind) {
-    case FIELD_INT: return parse_int(f, j, to, err);
+    case FIELD_INT:
+        return parse_int(f, j, to, err);
     case FIELD_REAL: {
-        if (!json_is_number(j)) return lp_api_invalid(err, f->name, "%s is %s, expected a number", f->name, type_name(j));
+        if (!json_is_number(j))
+            return lp_api_invalid(err, f->name, "%s is %s, expected a number", f->name,
+                                  type_name(j));
         double value = json_number_value(j);
         if (!(value >= f->min && value <= f->max))
             return lp_api_invalid(err, f->name, "%s is %g, expected %s", f->name, value, f->range);
@@ -123,7 +137,8 @@ static bool parse_field(struct lp_completion_params *p, const struct field *f, c
     }
     case FIELD_BOOL:
         if (!json_is_boolean(j))
-            return lp_api_invalid(err, f->name, "%s is %s, expected true or false", f->name, type_name(j));
+            return lp_api_invalid(err, f->name, "%s is %s, expected true or false", f->name,
+                                  type_name(j));
         *(bool *)to = json_is_true(j);
         return true;
     }
@@ -132,10 +147,13 @@ static bool parse_field(struct lp_completion_params *p, const struct field *f, c
 
 static bool is_neutral(const struct neutral *row, const json_t *j) {
     switch (row->kind) {
-    case NEUTRAL_NUMBER: return json_is_number(j) && json_number_value(j) == row->number;
-    case NEUTRAL_FALSE: return json_is_false(j);
+    case NEUTRAL_NUMBER:
+        return json_is_number(j) && json_number_value(j) == row->number;
+    case NEUTRAL_FALSE:
+        return json_is_false(j);
     case NEUTRAL_EMPTY:
-        return (json_is_string(j) && json_string_length(j) == 0) || (json_is_array(j) && json_array_size(j) == 0) ||
+        return (json_is_string(j) && json_string_length(j) == 0) ||
+               (json_is_array(j) && json_array_size(j) == 0) ||
                (json_is_object(j) && json_object_size(j) == 0);
     }
     return false;
@@ -145,11 +163,14 @@ static bool check_neutrals(const json_t *root, struct lp_api_error *err) {
     for (size_t i = 0; i < sizeof neutrals / sizeof neutrals[0]; i++) {
         const json_t *j = get(root, neutrals[i].name);
         if (j && !is_neutral(&neutrals[i], j))
-            return lp_api_invalid(err, neutrals[i].name, "%s is not supported in this version; leave it out", neutrals[i].name);
+            return lp_api_invalid(err, neutrals[i].name,
+                                  "%s is not supported in this version; leave it out",
+                                  neutrals[i].name);
     }
     const json_t *format = get(root, "response_format"), *type = json_object_get(format, "type");
     if (format && !(json_is_string(type) && strcmp(json_string_value(type), "text") == 0))
-        return lp_api_invalid(err, "response_format", "response_format is not supported in this version; leave it out");
+        return lp_api_invalid(err, "response_format",
+                              "response_format is not supported in this version; leave it out");
     return true;
 }
 
@@ -157,58 +178,75 @@ static bool parse_stop(struct lp_completion_params *p, const json_t *j, struct l
     if (!j) return true;
     size_t n = json_is_array(j) ? json_array_size(j) : 1;
     if (n > LP_MAX_STOPS)
-        return lp_api_invalid(err, "stop", "stop has %zu texts, expected at most %d", n, LP_MAX_STOPS);
+        return lp_api_invalid(err, "stop", "stop has %zu texts, expected at most %d", n,
+                              LP_MAX_STOPS);
     for (size_t i = 0; i < n; i++) {
         const json_t *one = json_is_array(j) ? json_array_get(j, i) : j;
         if (!json_is_string(one))
-            return lp_api_invalid(err, "stop", "stop is %s, expected a string or an array of strings", type_name(one));
+            return lp_api_invalid(err, "stop",
+                                  "stop is %s, expected a string or an array of strings",
+                                  type_name(one));
         size_t len = json_string_length(one);
-        if (len == 0) return lp_api_invalid(err, "stop", "stop holds an empty text, which would end every answer");
+        if (len == 0)
+            return lp_api_invalid(err, "stop",
+                                  "stop holds an empty text, which would end every answer");
         if (memchr(json_string_value(one), 0, len))
-            return lp_api_invalid(err, "stop", "stop holds a NUL character, which is not supported");
-        if (!(p->stop[p->n_stop] = lp_strndup(json_string_value(one), len))) return lp_api_out_of_memory(err);
+            return lp_api_invalid(err, "stop",
+                                  "stop holds a NUL character, which is not supported");
+        if (!(p->stop[p->n_stop] = lp_strndup(json_string_value(one), len)))
+            return lp_api_out_of_memory(err);
         p->n_stop++;
     }
     return true;
 }
 
-static bool parse_ids(struct lp_prompt_param *prompt, const json_t *list, struct lp_api_error *err) {
+static bool parse_ids(struct lp_prompt_param *prompt, const json_t *list,
+                      struct lp_api_error *err) {
     prompt->n_ids = json_array_size(list);
     prompt->ids = lp_alloc(prompt->n_ids, sizeof *prompt->ids);
     if (!prompt->ids) return lp_api_out_of_memory(err);
     for (size_t i = 0; i < prompt->n_ids; i++) {
         const json_t *j = json_array_get(list, i);
         if (!json_is_integer(j) || json_integer_value(j) < 0 || json_integer_value(j) > INT32_MAX)
-            return lp_api_invalid(err, "prompt", "prompt: element %zu of a list of token ids is no token id", i);
+            return lp_api_invalid(err, "prompt",
+                                  "prompt: element %zu of a list of token ids is no token id", i);
         prompt->ids[i] = (int32_t)json_integer_value(j);
     }
     return true;
 }
 
-static bool parse_one_prompt(struct lp_prompt_param *prompt, const json_t *j, struct lp_api_error *err) {
+static bool parse_one_prompt(struct lp_prompt_param *prompt, const json_t *j,
+                             struct lp_api_error *err) {
     if (json_is_array(j)) return parse_ids(prompt, j, err);
     prompt->n_bytes = json_string_length(j);
     prompt->text = lp_strndup(json_string_value(j), prompt->n_bytes);
     return prompt->text ? true : lp_api_out_of_memory(err);
 }
 
-// A string, a list of ids, a list of strings, or a list of lists of ids; the first element tells which.
-static bool parse_prompts(struct lp_completion_params *p, const json_t *j, struct lp_api_error *err) {
+// A string, a list of ids, a list of strings, or a list of lists of ids; the first element tells
+// which.
+static bool parse_prompts(struct lp_completion_params *p, const json_t *j,
+                          struct lp_api_error *err) {
     if (!j) return lp_api_invalid(err, "prompt", "prompt is missing");
     if (!json_is_string(j) && !json_is_array(j))
-        return lp_api_invalid(err, "prompt", "prompt is %s, expected a string or an array", type_name(j));
+        return lp_api_invalid(err, "prompt", "prompt is %s, expected a string or an array",
+                              type_name(j));
     const json_t *first = json_array_get(j, 0);
-    if (json_is_array(j) && !first) return lp_api_invalid(err, "prompt", "prompt is an empty array; it needs at least one token");
+    if (json_is_array(j) && !first)
+        return lp_api_invalid(err, "prompt",
+                              "prompt is an empty array; it needs at least one token");
     bool several = json_is_string(first) || json_is_array(first);
     size_t n = several ? json_array_size(j) : 1;
     if (n > LP_MAX_CHOICES)
-        return lp_api_invalid(err, "prompt", "prompt holds %zu prompts, expected at most %d", n, LP_MAX_CHOICES);
+        return lp_api_invalid(err, "prompt", "prompt holds %zu prompts, expected at most %d", n,
+                              LP_MAX_CHOICES);
     p->prompts = lp_alloc(n, sizeof *p->prompts);
     if (!p->prompts) return lp_api_out_of_memory(err);
     for (size_t i = 0; i < n; i++) {
         const json_t *one = several ? json_array_get(j, i) : j;
         if (several && json_typeof(one) != json_typeof(first))
-            return lp_api_invalid(err, "prompt", "prompt[%zu] is %s and prompt[0] is %s; all must be alike", i,
+            return lp_api_invalid(err, "prompt",
+                                  "prompt[%zu] is %s and prompt[0] is %s; all must be alike", i,
                                   type_name(one), type_name(first));
         p->n_prompts = i + 1;
         if (!parse_one_prompt(&p->prompts[i], one, err)) return false;
@@ -216,56 +254,80 @@ static bool parse_prompts(struct lp_completion_params *p, const json_t *j, struc
     return true;
 }
 
-static bool parse_stream_options(struct lp_completion_params *p, const json_t *j, struct lp_api_error *err) {
+static bool parse_stream_options(struct lp_completion_params *p, const json_t *j,
+                                 struct lp_api_error *err) {
     if (!j) return true;
-    if (!json_is_object(j)) return lp_api_invalid(err, "stream_options", "stream_options is %s, expected an object", type_name(j));
-    if (!p->stream) return lp_api_invalid(err, "stream_options", "stream_options needs \"stream\": true");
+    if (!json_is_object(j))
+        return lp_api_invalid(err, "stream_options", "stream_options is %s, expected an object",
+                              type_name(j));
+    if (!p->stream)
+        return lp_api_invalid(err, "stream_options", "stream_options needs \"stream\": true");
     const json_t *usage = get(j, "include_usage"), *continuous = get(j, "continuous_usage_stats");
     if (usage && !json_is_boolean(usage))
-        return lp_api_invalid(err, "stream_options.include_usage", "include_usage is %s, expected true or false", type_name(usage));
+        return lp_api_invalid(err, "stream_options.include_usage",
+                              "include_usage is %s, expected true or false", type_name(usage));
     if (continuous && !json_is_false(continuous))
-        return lp_api_invalid(err, "stream_options.continuous_usage_stats",
-                              "continuous_usage_stats is not supported in this version; leave it out");
+        return lp_api_invalid(
+            err, "stream_options.continuous_usage_stats",
+            "continuous_usage_stats is not supported in this version; leave it out");
     p->include_usage = json_is_true(usage);
     return true;
 }
 
-static bool parse_rest(struct lp_completion_params *p, const json_t *root, struct lp_api_error *err) {
+static bool parse_rest(struct lp_completion_params *p, const json_t *root,
+                       struct lp_api_error *err) {
     const json_t *model = get(root, "model"), *best_of = get(root, "best_of");
     if (model) {
-        if (!json_is_string(model)) return lp_api_invalid(err, "model", "model is %s, expected a string", type_name(model));
-        if (!(p->model = lp_strndup(json_string_value(model), json_string_length(model)))) return lp_api_out_of_memory(err);
+        if (!json_is_string(model))
+            return lp_api_invalid(err, "model", "model is %s, expected a string", type_name(model));
+        if (!(p->model = lp_strndup(json_string_value(model), json_string_length(model))))
+            return lp_api_out_of_memory(err);
     }
     if (best_of && !(json_is_number(best_of) && json_number_value(best_of) == (double)p->n))
-        return lp_api_invalid(err, "best_of", "best_of is not supported in this version except when it equals n (%d)", (int)p->n);
+        return lp_api_invalid(
+            err, "best_of", "best_of is not supported in this version except when it equals n (%d)",
+            (int)p->n);
     if (p->max_tokens == 0 && !p->echo)
-        return lp_api_invalid(err, "max_tokens", "max_tokens is 0, which asks for nothing without \"echo\": true");
+        return lp_api_invalid(err, "max_tokens",
+                              "max_tokens is 0, which asks for nothing without \"echo\": true");
     if (p->n > LP_MAX_CHOICES / (int64_t)p->n_prompts)
-        return lp_api_invalid(err, "n", "%zu prompts with n = %d are more than %d choices", p->n_prompts, (int)p->n, LP_MAX_CHOICES);
+        return lp_api_invalid(err, "n", "%zu prompts with n = %d are more than %d choices",
+                              p->n_prompts, (int)p->n, LP_MAX_CHOICES);
     if (p->top_k < 0) p->top_k = 0;
-    return parse_stop(p, get(root, "stop"), err) && parse_stream_options(p, get(root, "stream_options"), err);
+    return parse_stop(p, get(root, "stop"), err) &&
+           parse_stream_options(p, get(root, "stream_options"), err);
 }
 
-static bool parse_root(struct lp_completion_params *p, const json_t *root, struct lp_api_error *err) {
-    if (!json_is_object(root)) return lp_api_invalid(err, "", "the body is %s, expected a JSON object", type_name(root));
+static bool parse_root(struct lp_completion_params *p, const json_t *root,
+                       struct lp_api_error *err) {
+    if (!json_is_object(root))
+        return lp_api_invalid(err, "", "the body is %s, expected a JSON object", type_name(root));
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
         const json_t *j = get(root, fields[i].name);
         if (j && !parse_field(p, &fields[i], j, err)) return false;
     }
     p->has_seed = get(root, "seed") != NULL;
-    return check_neutrals(root, err) && parse_prompts(p, get(root, "prompt"), err) && parse_rest(p, root, err);
+    return check_neutrals(root, err) && parse_prompts(p, get(root, "prompt"), err) &&
+           parse_rest(p, root, err);
 }
 
 bool lp_completion_params_parse(struct lp_completion_params *out, const char *body, size_t n_bytes,
                                 struct lp_api_error *err) {
     json_error_t at;
-    *out = (struct lp_completion_params){.max_tokens = 16, .temperature = 1, .top_p = 1, .n = 1, .logprobs = -1,
-                                         .skip_special_tokens = true, .add_special_tokens = true};
+    *out = (struct lp_completion_params){.max_tokens = 16,
+                                         .temperature = 1,
+                                         .top_p = 1,
+                                         .n = 1,
+                                         .logprobs = -1,
+                                         .skip_special_tokens = true,
+                                         .add_special_tokens = true};
     if (n_bytes == 0) return lp_api_invalid(err, "", "the body is empty, expected a JSON object");
-    json_t *root = json_loadb(body, n_bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY, &at); // depth: at most 2048
+    json_t *root =
+        json_loadb(body, n_bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY, &at); // depth: at most 2048
     if (!root)
-        return lp_api_invalid(err, "", "the body is no valid JSON: %s (line %d, column %d, byte %d)", at.text, at.line,
-                              at.column, at.position);
+        return lp_api_invalid(err, "",
+                              "the body is no valid JSON: %s (line %d, column %d, byte %d)",
+                              at.text, at.line, at.column, at.position);
     bool ok = parse_root(out, root, err);
     json_decref(root);
     return ok;

@@ -1,5 +1,5 @@
-// The body of POST /v1/completions: JSON in, checked values out. Knows no model: whether a prompt fits
-// is for its caller. docs/api.md lists the fields.
+// The body of POST /v1/completions: JSON in, checked values out. Knows no model: whether a prompt
+// fits is for its caller. docs/api.md lists the fields.
 #ifndef LP_SERVE_COMPLETION_PARAMS_H
 #define LP_SERVE_COMPLETION_PARAMS_H
 

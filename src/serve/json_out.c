@@ -9,9 +9,11 @@
 bool lp_json_clean(struct lp_bytes *out, struct lp_str text) {
     lp_bytes_append(out, "", 0); // an empty text is no failure
     for (size_t at = 0, len; at < text.len; at += len) {
-        if (lp_utf8_step((const unsigned char *)text.data + at, text.len - at, &len) == LP_UTF8_WHOLE)
+        if (lp_utf8_step((const unsigned char *)text.data + at, text.len - at, &len) ==
+            LP_UTF8_WHOLE)
             lp_bytes_append(out, text.data + at, len);
-        else lp_bytes_puts(out, LP_UTF8_REPLACEMENT);
+        else
+            lp_bytes_puts(out, LP_UTF8_REPLACEMENT);
     }
     return !out->failed;
 }
@@ -25,9 +27,13 @@ json_t *lp_json_text(struct lp_str text) {
     return out;
 }
 
-json_t *lp_json_logprob(double value) { return json_real(value >= LOGPROB_FLOOR && isfinite(value) ? value : LOGPROB_FLOOR); }
+json_t *lp_json_logprob(double value) {
+    return json_real(value >= LOGPROB_FLOOR && isfinite(value) ? value : LOGPROB_FLOOR);
+}
 
-static int append(const char *data, size_t n, void *user) { return lp_bytes_append(user, data, n) ? 0 : -1; }
+static int append(const char *data, size_t n, void *user) {
+    return lp_bytes_append(user, data, n) ? 0 : -1;
+}
 
 bool lp_json_dump(struct lp_bytes *out, const json_t *value) {
     return json_dump_callback(value, append, out, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0;

@@ -13,7 +13,8 @@ bool lp_json_clean(struct lp_bytes *out, struct lp_str text);
 json_t *lp_json_text(struct lp_str text);
 // A JSON number; minus infinity and NaN, which JSON lacks, become -9999.0 as in vLLM.
 json_t *lp_json_logprob(double value);
-// Appends the value in one line. Numbers keep the 9 digits that a float32 has. False without memory.
+// Appends the value in one line. Numbers keep the 9 digits that a float32 has. False without
+// memory.
 bool lp_json_dump(struct lp_bytes *out, const json_t *value);
 
 #endif

@@ -48,12 +48,14 @@ void lp_openai_error(struct lp_reply *reply, const struct lp_api_error *err) {
     set_json(reply, err->http, lp_api_error_json(err));
 }
 
-void lp_openai_health(struct lp_reply *reply) { set_json(reply, 200, json_pack("{s:s}", "status", "ok")); }
+void lp_openai_health(struct lp_reply *reply) {
+    set_json(reply, 200, json_pack("{s:s}", "status", "ok"));
+}
 
 static json_t *model_json(const struct lp_service *s) {
-    return json_pack("{s:o, s:s, s:I, s:s, s:I}", "id", lp_json_text(lp_str_from(s->model_id)), "object", "model",
-                     "created", (json_int_t)s->created, "owned_by", "limpid", "max_model_len",
-                     (json_int_t)limpid_engine_context(s->engine));
+    return json_pack("{s:o, s:s, s:I, s:s, s:I}", "id", lp_json_text(lp_str_from(s->model_id)),
+                     "object", "model", "created", (json_int_t)s->created, "owned_by", "limpid",
+                     "max_model_len", (json_int_t)limpid_engine_context(s->engine));
 }
 
 void lp_openai_models(const struct lp_service *s, const char *id, struct lp_reply *reply) {
@@ -63,7 +65,8 @@ void lp_openai_models(const struct lp_service *s, const char *id, struct lp_repl
         set_json(reply, 200, model_json(s));
     } else {
         struct lp_api_error err;
-        lp_api_fail(&err, 404, "model_not_found", "the model '%.200s' does not exist; this server has '%.200s'", id, s->model_id);
+        lp_api_fail(&err, 404, "model_not_found",
+                    "the model '%.200s' does not exist; this server has '%.200s'", id, s->model_id);
         lp_openai_error(reply, &err);
     }
 }
@@ -80,19 +83,23 @@ static void new_id(char id[40]) {
 }
 
 static json_t *usage_json(const struct lp_completion *c) {
-    return json_pack("{s:I, s:I, s:I, s:{s:i}}", "prompt_tokens", (json_int_t)c->n_prompt_tokens, "completion_tokens",
-                     (json_int_t)c->n_generated, "total_tokens", (json_int_t)(c->n_prompt_tokens + c->n_generated),
-                     "prompt_tokens_details", "cached_tokens", 0);
+    return json_pack("{s:I, s:I, s:I, s:{s:i}}", "prompt_tokens", (json_int_t)c->n_prompt_tokens,
+                     "completion_tokens", (json_int_t)c->n_generated, "total_tokens",
+                     (json_int_t)(c->n_prompt_tokens + c->n_generated), "prompt_tokens_details",
+                     "cached_tokens", 0);
 }
 
 // choices and usage are taken over; usage NULL: no such member
 static json_t *completion_json(const struct answer *a, json_t *choices, json_t *usage) {
-    json_t *out = json_pack("{s:s, s:s, s:I, s:o, s:o}", "id", a->id, "object", "text_completion", "created",
-                            (json_int_t)a->created, "model", lp_json_text(lp_str_from(a->completion.service->model_id)),
-                            "choices", choices);
+    json_t *out =
+        json_pack("{s:s, s:s, s:I, s:o, s:o}", "id", a->id, "object", "text_completion", "created",
+                  (json_int_t)a->created, "model",
+                  lp_json_text(lp_str_from(a->completion.service->model_id)), "choices", choices);
     if (!usage) return out;
-    if (!out) json_decref(usage);
-    else json_object_set_new(out, "usage", usage);
+    if (!out)
+        json_decref(usage);
+    else
+        json_object_set_new(out, "usage", usage);
     return out;
 }
 
@@ -124,8 +131,10 @@ static bool whole_answer(struct answer *a, struct lp_reply *reply, struct lp_api
         if (one && !ok) lp_api_out_of_memory(err);
     }
     lp_completion_end(&a->completion); // the next in line need not wait for this client to read
-    if (ok) set_json(reply, 200, completion_json(a, choices, usage_json(&a->completion)));
-    else json_decref(choices);
+    if (ok)
+        set_json(reply, 200, completion_json(a, choices, usage_json(&a->completion)));
+    else
+        json_decref(choices);
     return ok;
 }
 
@@ -181,7 +190,8 @@ void lp_stream_free(struct lp_stream *s) {
     lp_free(s);
 }
 
-// Takes the answer over. The first event is made here, so that what fails at once has its own HTTP status.
+// Takes the answer over. The first event is made here, so that what fails at once has its own HTTP
+// status.
 static bool begin_stream(struct answer *a, struct lp_reply *reply, struct lp_api_error *err) {
     struct lp_stream *s = lp_alloc(1, sizeof *s);
     if (!s) return lp_api_out_of_memory(err);
@@ -199,16 +209,16 @@ static bool begin_stream(struct answer *a, struct lp_reply *reply, struct lp_api
     return true;
 }
 
-static bool parse(struct lp_service *service, struct lp_completion_params *params, const char *body, size_t n_bytes,
-                  struct lp_api_error *err) {
+static bool parse(struct lp_service *service, struct lp_completion_params *params, const char *body,
+                  size_t n_bytes, struct lp_api_error *err) {
     pthread_mutex_lock(&service->parse_lock);
     bool ok = lp_completion_params_parse(params, body, n_bytes, err);
     pthread_mutex_unlock(&service->parse_lock);
     return ok;
 }
 
-void lp_openai_completions(struct lp_service *service, const struct lp_client *client, const char *body,
-                           size_t n_bytes, struct lp_reply *reply) {
+void lp_openai_completions(struct lp_service *service, const struct lp_client *client,
+                           const char *body, size_t n_bytes, struct lp_reply *reply) {
     struct answer a = {.created = (int64_t)time(NULL)};
     struct lp_completion_params params;
     struct lp_api_error err;
@@ -216,9 +226,13 @@ void lp_openai_completions(struct lp_service *service, const struct lp_client *c
     bool ok = parse(service, &params, body, n_bytes, &err) &&
               lp_completion_admit(&a.completion, service, client, &params, &err) &&
               lp_completion_take_turn(&a.completion, &err);
-    if (ok) ok = a.completion.params.stream ? begin_stream(&a, reply, &err) : whole_answer(&a, reply, &err);
-    if (!ok && a.completion.dropped) reply->status = 0;
-    else if (!ok) lp_openai_error(reply, &err);
+    if (ok)
+        ok = a.completion.params.stream ? begin_stream(&a, reply, &err)
+                                        : whole_answer(&a, reply, &err);
+    if (!ok && a.completion.dropped)
+        reply->status = 0;
+    else if (!ok)
+        lp_openai_error(reply, &err);
     if (a.completion.service) answer_release(&a);
     lp_completion_params_release(&params);
 }

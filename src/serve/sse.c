@@ -7,4 +7,6 @@ bool lp_sse_event(struct lp_bytes *out, const json_t *value) {
     return lp_bytes_puts(out, "data: ") && lp_json_dump(out, value) && lp_bytes_puts(out, "\n\n");
 }
 
-bool lp_sse_done(struct lp_bytes *out) { return lp_bytes_puts(out, "data: [DONE]\n\n"); }
+bool lp_sse_done(struct lp_bytes *out) {
+    return lp_bytes_puts(out, "data: [DONE]\n\n");
+}

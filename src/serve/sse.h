@@ -1,4 +1,5 @@
-// Server-sent events as OpenAI's API uses them: "data: JSON", a blank line, and "data: [DONE]" last.
+// Server-sent events as OpenAI's API uses them: "data: JSON", a blank line, and "data: [DONE]"
+// last.
 #ifndef LP_SERVE_SSE_H
 #define LP_SERVE_SSE_H
 

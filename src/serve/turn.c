@@ -14,7 +14,8 @@ lp_status lp_turn_init(struct lp_turn *turn, struct lp_err *err) {
     pthread_condattr_t attr;
     *turn = (struct lp_turn){0};
     int failed = pthread_mutex_init(&turn->lock, NULL);
-    if (failed) return lp_err_set(err, LP_STATUS_MEMORY, "cannot make a lock: %s", strerror(failed));
+    if (failed)
+        return lp_err_set(err, LP_STATUS_MEMORY, "cannot make a lock: %s", strerror(failed));
     failed = pthread_condattr_init(&attr);
     if (!failed) {
         pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -23,7 +24,8 @@ lp_status lp_turn_init(struct lp_turn *turn, struct lp_err *err) {
     }
     if (!failed) return LP_OK;
     pthread_mutex_destroy(&turn->lock);
-    return lp_err_set(err, LP_STATUS_MEMORY, "cannot make a condition variable: %s", strerror(failed));
+    return lp_err_set(err, LP_STATUS_MEMORY, "cannot make a condition variable: %s",
+                      strerror(failed));
 }
 
 void lp_turn_release(struct lp_turn *turn) {
@@ -56,13 +58,18 @@ enum lp_turn_result lp_turn_take(struct lp_turn *turn, const struct lp_client *c
     struct lp_turn_waiter me = {NULL};
     enum lp_turn_result result;
     pthread_mutex_lock(&turn->lock);
-    if (turn->last) turn->last->next = &me;
-    else turn->first = &me;
+    if (turn->last)
+        turn->last->next = &me;
+    else
+        turn->first = &me;
     turn->last = &me;
     for (;;) {
-        if (turn->closed) result = LP_TURN_CLOSED;
-        else if (client->gone(client->user)) result = LP_TURN_GONE; // a look at a socket; it does not block
-        else if (!turn->taken && turn->first == &me) result = LP_TURN_TAKEN;
+        if (turn->closed)
+            result = LP_TURN_CLOSED;
+        else if (client->gone(client->user))
+            result = LP_TURN_GONE; // a look at a socket; it does not block
+        else if (!turn->taken && turn->first == &me)
+            result = LP_TURN_TAKEN;
         else {
             wait_a_while(turn);
             continue;

@@ -1,5 +1,5 @@
-// Whose turn it is to use the engine: first come, first served. A waiter whose client has gone leaves
-// the queue without ever having its turn.
+// Whose turn it is to use the engine: first come, first served. A waiter whose client has gone
+// leaves the queue without ever having its turn.
 //
 //   take: [A runs] <- B <- C        give: [B runs] <- C        close: B and C leave, nobody enters
 #ifndef LP_SERVE_TURN_H
@@ -14,7 +14,7 @@ struct lp_turn_waiter;
 
 struct lp_turn {
     pthread_mutex_t lock;
-    pthread_cond_t changed; // CLOCK_MONOTONIC
+    pthread_cond_t changed;              // CLOCK_MONOTONIC
     struct lp_turn_waiter *first, *last; // in order of arrival; on their threads' stacks
     bool taken, closed;
 };

@@ -1,6 +1,7 @@
 // Byte-level BPE. Every byte of a piece is a token of its own to begin with; the merge list then
 // joins neighbours, lowest rank first. In the file, bytes are spelled as printable characters
-// (space is U+0120): those that Latin-1 prints stand for themselves, the other 68 follow from U+0100.
+// (space is U+0120): those that Latin-1 prints stand for themselves, the other 68 follow from
+// U+0100.
 //
 // Merges are looked up by the ids of the two parts. That equals the file's look-up by their texts,
 // since each text names one token and vocab.c refuses a list whose parts or results are no tokens.
@@ -41,11 +42,12 @@ static struct lp_str spell_byte(unsigned byte, char buffer[2]) {
 // ---- building -------------------------------------------------------------------------------
 
 // A trained vocabulary holds the bytes that its corpus had, so published ones lack some that hardly
-// occur: control characters, and the first bytes of unassigned planes (SmolLM2: 04 06 13 14 16 1D F1
-// F2, and those that occur in no UTF-8). Any other gap is damage.
+// occur: control characters, and the first bytes of unassigned planes (SmolLM2: 04 06 13 14 16 1D
+// F1 F2, and those that occur in no UTF-8). Any other gap is damage.
 static bool may_be_missing(unsigned byte) {
     bool line_or_tab = byte >= 0x09 && byte <= 0x0D;
-    return (byte < 0x20 && !line_or_tab) || byte == 0x7F || byte == 0xC0 || byte == 0xC1 || byte > 0xF0;
+    return (byte < 0x20 && !line_or_tab) || byte == 0x7F || byte == 0xC0 || byte == 0xC1 ||
+           byte > 0xF0;
 }
 
 static lp_status find_bytes(struct lp_tokenizer *tok, struct lp_err *err) {
@@ -65,8 +67,10 @@ static lp_status find_bytes(struct lp_tokenizer *tok, struct lp_err *err) {
         if (in_utf8 && !n_lost++) lost = byte;
     }
     if (n_lost)
-        lp_log(LP_LOG_WARN, "the vocabulary has no token for %u rare bytes (the first is 0x%02X); they "
-               "are left out of texts, as the model's own tokenizer does", n_lost, lost);
+        lp_log(LP_LOG_WARN,
+               "the vocabulary has no token for %u rare bytes (the first is 0x%02X); they "
+               "are left out of texts, as the model's own tokenizer does",
+               n_lost, lost);
     return LP_OK;
 }
 
@@ -95,7 +99,8 @@ static lp_status find_part(const struct lp_tokenizer *tok, struct lp_str merge, 
     *id = lp_map_get(&tok->by_text, part);
     if (*id != LP_MAP_NONE) return LP_OK;
     return lp_err_set(err, LP_STATUS_FORMAT,
-                      "tokenizer.ggml.merges[%" PRIu32 "] \"%.*s\" needs the token \"%.*s\", which the "
+                      "tokenizer.ggml.merges[%" PRIu32
+                      "] \"%.*s\" needs the token \"%.*s\", which the "
                       "vocabulary does not have",
                       index, LP_STR_ARGS(merge), LP_STR_ARGS(part));
 }
@@ -110,11 +115,13 @@ static lp_status add_merge(struct lp_tokenizer *tok, struct lp_str merge, uint32
     }
     if (!left.len || !right.len || memchr(right.data, ' ', right.len))
         return lp_err_set(err, LP_STATUS_FORMAT,
-                          "tokenizer.ggml.merges[%" PRIu32 "] is \"%.*s\", expected two token texts "
+                          "tokenizer.ggml.merges[%" PRIu32
+                          "] is \"%.*s\", expected two token texts "
                           "with one space between them",
                           index, LP_STR_ARGS(merge));
     lp_bytes_clear(joined);
-    if (!lp_bytes_append(joined, left.data, left.len) || !lp_bytes_append(joined, right.data, right.len))
+    if (!lp_bytes_append(joined, left.data, left.len) ||
+        !lp_bytes_append(joined, right.data, right.len))
         return lp_err_memory(err, merge.len, "a merge");
     struct lp_bpe_merge found = {.rank = index};
     lp_status status = find_part(tok, merge, index, left, &found.left, err);
@@ -122,8 +129,10 @@ static lp_status add_merge(struct lp_tokenizer *tok, struct lp_str merge, uint32
     if (!status) status = find_part(tok, merge, index, lp_bytes_view(joined), &found.result, err);
     if (status) return status;
     if (lp_tokenizer_is_special(tok, (int32_t)found.result)) {
-        lp_log(LP_LOG_WARN, "tokenizer.ggml.merges[%" PRIu32 "] would make the control token \"%.*s\" "
-               "out of ordinary text; it is left out", index, LP_STR_ARGS(lp_bytes_view(joined)));
+        lp_log(LP_LOG_WARN,
+               "tokenizer.ggml.merges[%" PRIu32 "] would make the control token \"%.*s\" "
+               "out of ordinary text; it is left out",
+               index, LP_STR_ARGS(lp_bytes_view(joined)));
         return LP_OK;
     }
     struct lp_bpe_merge *slot = find_slot(&tok->bpe, found.left, found.right);
@@ -140,8 +149,9 @@ lp_status lp_bpe_init(struct lp_tokenizer *tok, const struct lp_vocab_params *pa
     lp_status status = find_bytes(tok, err);
     if (status) return status;
     if (!params->merges)
-        return lp_err_set(err, LP_STATUS_FORMAT,
-                          "tokenizer.ggml.merges is missing; the tokenizer model \"gpt2\" needs it");
+        return lp_err_set(
+            err, LP_STATUS_FORMAT,
+            "tokenizer.ggml.merges is missing; the tokenizer model \"gpt2\" needs it");
     struct lp_bytes joined = {0};
     status = make_slots(&tok->bpe, params->n_merges, err);
     for (uint32_t i = 0; i < params->n_merges && !status; i++)
@@ -179,7 +189,8 @@ lp_status lp_bpe_encode(const struct lp_tokenizer *tok, struct lp_encode_work *w
     if (tok->ignore_merges) {
         int32_t id = find_whole(tok, &work->text, piece);
         if (work->text.failed) return lp_err_memory(err, piece.len * 2, "a piece of text");
-        if (id >= 0) return lp_ids_push(ids, id) ? LP_OK : lp_err_memory(err, piece.len, "token ids");
+        if (id >= 0)
+            return lp_ids_push(ids, id) ? LP_OK : lp_err_memory(err, piece.len, "token ids");
     }
     if (!lp_pair_reserve(&work->pairs, piece.len))
         return lp_err_memory(err, piece.len * sizeof *work->pairs.symbols, "a piece of text");
@@ -192,6 +203,7 @@ lp_status lp_bpe_encode(const struct lp_tokenizer *tok, struct lp_encode_work *w
     }
     lp_pair_merge(&work->pairs, n, rank_pair, &tok->bpe);
     for (uint32_t i = n ? 0 : LP_PAIR_NONE; i != LP_PAIR_NONE; i = symbols[i].next)
-        if (!lp_ids_push(ids, (int32_t)symbols[i].id)) return lp_err_memory(err, piece.len, "token ids");
+        if (!lp_ids_push(ids, (int32_t)symbols[i].id))
+            return lp_err_memory(err, piece.len, "token ids");
     return LP_OK;
 }

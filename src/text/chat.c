@@ -8,7 +8,9 @@
 
 #include "text/jinja_ast.h"
 
-static json_t *shared(const json_t *json) { return json_incref((json_t *)json); }
+static json_t *shared(const json_t *json) {
+    return json_incref((json_t *)json);
+}
 
 static lp_status out_of_memory(struct lp_err *err) {
     return lp_err_set(err, LP_STATUS_MEMORY, "out of memory for a conversation's messages");
@@ -35,14 +37,16 @@ static lp_status parse_arguments(const json_t *arguments, size_t i, size_t j, js
                               "messages[%zu].tool_calls[%zu].function.arguments is not valid JSON "
                               "(%s at byte %d)",
                               i, j, error.text, error.position);
-        if (json_is_object(parsed)) *out = parsed;
+        if (json_is_object(parsed))
+            *out = parsed;
         else if (!json_is_null(parsed)) {
             json_decref(parsed);
             return lp_err_set(err, LP_STATUS_INVALID,
                               "messages[%zu].tool_calls[%zu].function.arguments is JSON, but no "
                               "object",
                               i, j);
-        } else json_decref(parsed);
+        } else
+            json_decref(parsed);
     } else if (json_is_object(arguments)) {
         *out = shared(arguments);
     } else if (arguments && !json_is_null(arguments) && !json_is_string(arguments)) {
@@ -68,15 +72,20 @@ static lp_status prepare_call(const json_t *call, size_t i, size_t j, json_t **o
     lp_status status = LP_OK;
     if (function) {
         json_t *inner = json_copy((json_t *)function), *arguments = NULL;
-        status = inner ? parse_arguments(json_object_get(function, "arguments"), i, j, &arguments,
-                                         err)
-                       : out_of_memory(err);
-        if (!status && json_object_set_new(inner, "arguments", arguments)) status = out_of_memory(err);
-        if (status) json_decref(inner);
-        else if (json_object_set_new(copy, "function", inner)) status = out_of_memory(err);
+        status =
+            inner ? parse_arguments(json_object_get(function, "arguments"), i, j, &arguments, err)
+                  : out_of_memory(err);
+        if (!status && json_object_set_new(inner, "arguments", arguments))
+            status = out_of_memory(err);
+        if (status)
+            json_decref(inner);
+        else if (json_object_set_new(copy, "function", inner))
+            status = out_of_memory(err);
     }
-    if (status) json_decref(copy);
-    else *out = copy;
+    if (status)
+        json_decref(copy);
+    else
+        *out = copy;
     return status;
 }
 
@@ -145,14 +154,15 @@ static lp_status prepare_message(const struct lp_jinja *jinja, const json_t *giv
     json_t *message = json_copy((json_t *)given);
     if (!message) return out_of_memory(err);
     lp_status status = LP_OK;
-    if (!strcmp(role, "developer") &&
-        json_object_set_new(message, "role", json_string("system")))
+    if (!strcmp(role, "developer") && json_object_set_new(message, "role", json_string("system")))
         status = out_of_memory(err);
     if (!status) status = prepare_content(jinja, i, message, err);
     const json_t *calls = json_object_get(given, "tool_calls");
     if (!status && calls && !json_is_null(calls)) status = prepare_calls(calls, i, message, err);
-    if (status) json_decref(message);
-    else *out = message;
+    if (status)
+        json_decref(message);
+    else
+        *out = message;
     return status;
 }
 

@@ -1,6 +1,7 @@
 // Chat templates: the Jinja subset that the templates inside GGUF files use, with transformers'
-// settings (trim_blocks, lstrip_blocks, one trailing newline dropped, no autoescape, its own tojson).
-// Templates are untrusted: depth, steps and output are bounded, and nothing outside is reachable.
+// settings (trim_blocks, lstrip_blocks, one trailing newline dropped, no autoescape, its own
+// tojson). Templates are untrusted: depth, steps and output are bounded, and nothing outside is
+// reachable.
 #ifndef LP_TEXT_CHAT_H
 #define LP_TEXT_CHAT_H
 
@@ -23,10 +24,10 @@ struct lp_jinja_limits {
 lp_status lp_jinja_parse(struct lp_jinja **out, struct lp_str source, struct lp_err *err);
 void lp_jinja_free(struct lp_jinja *jinja); // NULL is allowed
 
-// Renders with the variables of a JSON object (key order kept). Appends to *out. Errors: INVALID when
-// the template calls raise_exception (its message is the error text: "chat template: ..."), FORMAT
-// for a run-time fault (line number), LIMIT. Strings may hold any bytes but NUL-free UTF-8 is
-// expected. Thread-safe: the template is not changed.
+// Renders with the variables of a JSON object (key order kept). Appends to *out. Errors: INVALID
+// when the template calls raise_exception (its message is the error text: "chat template: ..."),
+// FORMAT for a run-time fault (line number), LIMIT. Strings may hold any bytes but NUL-free UTF-8
+// is expected. Thread-safe: the template is not changed.
 lp_status lp_jinja_render(const struct lp_jinja *jinja, const json_t *variables,
                           const struct lp_jinja_limits *limits, struct lp_bytes *out,
                           struct lp_err *err);
@@ -40,10 +41,10 @@ struct lp_chat_params {
     struct lp_str bos_token, eos_token; // texts of the tokens; may be empty
 };
 
-// Prepares the messages as vLLM does (tool-call arguments given as JSON text are parsed to an object,
-// missing content becomes null, role "developer" becomes "system", content given as a list of text
-// parts becomes their texts joined by line ends unless the template itself loops over content) and
-// renders. Errors: INVALID naming messages[i] and the field.
+// Prepares the messages as vLLM does (tool-call arguments given as JSON text are parsed to an
+// object, missing content becomes null, role "developer" becomes "system", content given as a list
+// of text parts becomes their texts joined by line ends unless the template itself loops over
+// content) and renders. Errors: INVALID naming messages[i] and the field.
 lp_status lp_chat_render(const struct lp_jinja *jinja, const struct lp_chat_params *params,
                          struct lp_bytes *out, struct lp_err *err);
 

@@ -69,13 +69,16 @@ void lp_detok_init(struct lp_detok *detok, const struct lp_tokenizer *tok, bool 
 }
 
 // Appends text as whole characters; what may still become one stays in detok->held.
-static bool give_out(struct lp_detok *detok, const unsigned char *text, size_t n, struct lp_bytes *out) {
+static bool give_out(struct lp_detok *detok, const unsigned char *text, size_t n,
+                     struct lp_bytes *out) {
     size_t at = 0, len;
     while (at < n) {
         enum lp_utf8_kind kind = lp_utf8_step(text + at, n - at, &len);
         if (kind == LP_UTF8_CUT) break;
-        if (kind == LP_UTF8_WHOLE) lp_bytes_append(out, text + at, len);
-        else lp_bytes_puts(out, LP_UTF8_REPLACEMENT);
+        if (kind == LP_UTF8_WHOLE)
+            lp_bytes_append(out, text + at, len);
+        else
+            lp_bytes_puts(out, LP_UTF8_REPLACEMENT);
         at += len;
     }
     detok->n_held = (uint8_t)(n - at); // at most 3: a cut character lacks a byte
@@ -93,7 +96,8 @@ bool lp_detok_push(struct lp_detok *detok, int32_t id, struct lp_bytes *out) {
         begin = detok->tok->is_spm && detok->tok->add_space_prefix && text.data[0] == ' ' &&
                 detok->tok->types[id] != LP_TOKEN_USER_DEFINED;
     }
-    if (ok && text.len) ok = give_out(detok, (unsigned char *)text.data + begin, text.len - begin, out);
+    if (ok && text.len)
+        ok = give_out(detok, (unsigned char *)text.data + begin, text.len - begin, out);
     lp_bytes_release(&text);
     return ok;
 }

@@ -5,7 +5,7 @@
 
 #include "text/jinja_value.h"
 
-#define LP_JINJA_MAX_NESTING 200           // of the source: parentheses, blocks, "not not ..."
+#define LP_JINJA_MAX_NESTING 200 // of the source: parentheses, blocks, "not not ..."
 #define LP_JINJA_MAX_SOURCE_BYTES (1 << 20)
 
 // ---- tokens (jinja_lex.c) ---------------------------------------------------------------------
@@ -75,17 +75,17 @@ enum lp_jinja_node_kind {
     LP_JINJA_N_COND,    // b if a else c; c may be NULL
     LP_JINJA_N_NSREF,   // name . attr, an assignment target
     // statements
-    LP_JINJA_N_DATA,       // text
-    LP_JINJA_N_PRINT,      // a
-    LP_JINJA_N_IF,         // items[i] ? blocks[i] ... : last block if n_blocks > n_items
-    LP_JINJA_N_FOR,        // a in b if c: blocks[0], else blocks[1]; flag = recursive
-    LP_JINJA_N_SET,        // a = b
-    LP_JINJA_N_SET_BLOCK,  // a = blocks[0] | b
-    LP_JINJA_N_MACRO,      // name ( params ): blocks[0]
-    LP_JINJA_N_CALL_BLOCK, // call ( params ) a: blocks[0]
+    LP_JINJA_N_DATA,         // text
+    LP_JINJA_N_PRINT,        // a
+    LP_JINJA_N_IF,           // items[i] ? blocks[i] ... : last block if n_blocks > n_items
+    LP_JINJA_N_FOR,          // a in b if c: blocks[0], else blocks[1]; flag = recursive
+    LP_JINJA_N_SET,          // a = b
+    LP_JINJA_N_SET_BLOCK,    // a = blocks[0] | b
+    LP_JINJA_N_MACRO,        // name ( params ): blocks[0]
+    LP_JINJA_N_CALL_BLOCK,   // call ( params ) a: blocks[0]
     LP_JINJA_N_FILTER_BLOCK, // filter b: blocks[0]
-    LP_JINJA_N_WITH,       // items: target, value ...: blocks[0]
-    LP_JINJA_N_SCOPE,      // blocks[0] in a scope of its own (generation)
+    LP_JINJA_N_WITH,         // items: target, value ...: blocks[0]
+    LP_JINJA_N_SCOPE,        // blocks[0] in a scope of its own (generation)
     LP_JINJA_N_BREAK,
     LP_JINJA_N_CONTINUE,
 };
@@ -157,14 +157,16 @@ bool lp_jinja_parse_fail(struct lp_jinja_parser *p, lp_status status, const char
     __attribute__((format(printf, 3, 4)));
 void *lp_jinja_parse_alloc(struct lp_jinja_parser *p, size_t n, size_t size);
 bool lp_jinja_parse_enter(struct lp_jinja_parser *p); // one level deeper, or LIMIT
-static inline void lp_jinja_parse_leave(struct lp_jinja_parser *p) { p->nesting--; }
+static inline void lp_jinja_parse_leave(struct lp_jinja_parser *p) {
+    p->nesting--;
+}
 struct lp_jinja_node *lp_jinja_node_new(struct lp_jinja_parser *p, enum lp_jinja_node_kind kind);
 
 static inline const struct lp_jinja_token *lp_jinja_peek(const struct lp_jinja_parser *p) {
     return &p->tokens[p->at];
 }
 bool lp_jinja_at_name(const struct lp_jinja_parser *p, const char *name);
-bool lp_jinja_skip(struct lp_jinja_parser *p, int kind);          // true if it was there
+bool lp_jinja_skip(struct lp_jinja_parser *p, int kind); // true if it was there
 bool lp_jinja_skip_name(struct lp_jinja_parser *p, const char *name);
 bool lp_jinja_expect(struct lp_jinja_parser *p, int kind, const char *what);
 
@@ -182,7 +184,7 @@ struct lp_jinja_node *lp_jinja_parse_tuple(struct lp_jinja_parser *p, bool condi
                                            const char *stop);
 struct lp_jinja_node *lp_jinja_parse_target(struct lp_jinja_parser *p, bool namespaces,
                                             const char *stop);
-struct lp_jinja_node *lp_jinja_parse_filters(struct lp_jinja_parser *p,
-                                             struct lp_jinja_node *node, bool first_is_here);
+struct lp_jinja_node *lp_jinja_parse_filters(struct lp_jinja_parser *p, struct lp_jinja_node *node,
+                                             bool first_is_here);
 
 #endif

@@ -239,10 +239,13 @@ static bool bind_params(run_state *run, const struct lp_jinja_macro *macro,
     TRY(bind_rest(run, macro, call, in));
     for (size_t i = 0; i < params->n; i++) {
         lp_value value;
-        if (i < call->n_pos) value = call->pos[i];
+        if (i < call->n_pos)
+            value = call->pos[i];
         else if (named_arg(call, params->names[i], &value)) {
-        } else if (params->defaults[i]) TRY(lp_jinja_eval(run, params->defaults[i], in, &value));
-        else TRY(missing_param(run, params->names[i], &value));
+        } else if (params->defaults[i])
+            TRY(lp_jinja_eval(run, params->defaults[i], in, &value));
+        else
+            TRY(missing_param(run, params->names[i], &value));
         TRY(lp_jinja_scope_set(run, in, params->names[i], value));
     }
     return true;
@@ -358,20 +361,36 @@ static bool exec_scope(run_state *run, const node *n, scope *in) {
 static bool exec_one(run_state *run, const node *n, scope *in) {
     run->line = n->line;
     switch (n->kind) {
-    case LP_JINJA_N_DATA: return emit(run, n->name);
-    case LP_JINJA_N_PRINT: return exec_print(run, n, in);
-    case LP_JINJA_N_IF: return exec_if(run, n, in);
-    case LP_JINJA_N_FOR: return exec_for(run, n, in);
-    case LP_JINJA_N_SET: return exec_set(run, n, in);
-    case LP_JINJA_N_SET_BLOCK: return exec_set_block(run, n, in);
-    case LP_JINJA_N_MACRO: return exec_macro(run, n, in);
-    case LP_JINJA_N_CALL_BLOCK: return exec_call_block(run, n, in);
-    case LP_JINJA_N_FILTER_BLOCK: return exec_filter_block(run, n, in);
-    case LP_JINJA_N_WITH: return exec_with(run, n, in);
-    case LP_JINJA_N_SCOPE: return exec_scope(run, n, in);
-    case LP_JINJA_N_BREAK: run->jump = LP_JINJA_BREAK; return true;
-    case LP_JINJA_N_CONTINUE: run->jump = LP_JINJA_CONTINUE; return true;
-    default: return lp_jinja_fail(run, LP_STATUS_FORMAT, "an expression stands as a block");
+    case LP_JINJA_N_DATA:
+        return emit(run, n->name);
+    case LP_JINJA_N_PRINT:
+        return exec_print(run, n, in);
+    case LP_JINJA_N_IF:
+        return exec_if(run, n, in);
+    case LP_JINJA_N_FOR:
+        return exec_for(run, n, in);
+    case LP_JINJA_N_SET:
+        return exec_set(run, n, in);
+    case LP_JINJA_N_SET_BLOCK:
+        return exec_set_block(run, n, in);
+    case LP_JINJA_N_MACRO:
+        return exec_macro(run, n, in);
+    case LP_JINJA_N_CALL_BLOCK:
+        return exec_call_block(run, n, in);
+    case LP_JINJA_N_FILTER_BLOCK:
+        return exec_filter_block(run, n, in);
+    case LP_JINJA_N_WITH:
+        return exec_with(run, n, in);
+    case LP_JINJA_N_SCOPE:
+        return exec_scope(run, n, in);
+    case LP_JINJA_N_BREAK:
+        run->jump = LP_JINJA_BREAK;
+        return true;
+    case LP_JINJA_N_CONTINUE:
+        run->jump = LP_JINJA_CONTINUE;
+        return true;
+    default:
+        return lp_jinja_fail(run, LP_STATUS_FORMAT, "an expression stands as a block");
     }
 }
 
@@ -398,8 +417,10 @@ lp_status lp_jinja_render(const struct lp_jinja *jinja, const json_t *variables,
     struct lp_jinja_limits none = {0};
     if (!limits) limits = &none;
     if (variables && !json_is_object(variables))
-        return lp_err_set(err, LP_STATUS_INVALID, "chat template: the variables are no JSON object");
-    run_state run = {.err = err, .max_steps = limits->max_steps ? limits->max_steps : DEFAULT_STEPS};
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "chat template: the variables are no JSON object");
+    run_state run = {.err = err,
+                     .max_steps = limits->max_steps ? limits->max_steps : DEFAULT_STEPS};
     run.out.max_bytes = limit_or(limits->max_output_bytes, DEFAULT_OUTPUT_BYTES);
     run.arena.max_bytes = limit_or(limits->max_memory_bytes, DEFAULT_MEMORY_BYTES);
     run.scratch.max_bytes = run.arena.max_bytes;

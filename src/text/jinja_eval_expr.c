@@ -66,11 +66,13 @@ static lp_value loop_attr(struct lp_jinja_loop *loop, struct lp_str name) {
     if (lp_str_is(name, "depth")) return lp_jinja_int(loop->depth0 + 1);
     if (lp_str_is(name, "depth0")) return lp_jinja_int(loop->depth0);
     if (lp_str_is(name, "previtem"))
-        return i > 0 ? loop->items[i - 1]
-                     : lp_jinja_undefined(LP_JINJA_NO_ITEM, lp_str_from("there is no previous item"));
+        return i > 0
+                   ? loop->items[i - 1]
+                   : lp_jinja_undefined(LP_JINJA_NO_ITEM, lp_str_from("there is no previous item"));
     if (lp_str_is(name, "nextitem"))
-        return i + 1 < n ? loop->items[i + 1]
-                         : lp_jinja_undefined(LP_JINJA_NO_ITEM, lp_str_from("there is no next item"));
+        return i + 1 < n
+                   ? loop->items[i + 1]
+                   : lp_jinja_undefined(LP_JINJA_NO_ITEM, lp_str_from("there is no next item"));
     return (lp_value){0};
 }
 
@@ -220,7 +222,8 @@ bool lp_jinja_eval_args(run_state *run, const struct lp_jinja_args *args, scope 
 bool lp_jinja_call_value(run_state *run, lp_value callee, struct lp_jinja_call *call,
                          lp_value *out) {
     switch (callee.type) {
-    case LP_JINJA_MACRO: return lp_jinja_call_macro(run, callee.macro, call, out);
+    case LP_JINJA_MACRO:
+        return lp_jinja_call_macro(run, callee.macro, call, out);
     case LP_JINJA_FUNCTION:
         call->self = callee.function->self;
         return lp_jinja_call_builtin(run, callee.function->builtin, call, out);
@@ -228,7 +231,8 @@ bool lp_jinja_call_value(run_state *run, lp_value callee, struct lp_jinja_call *
         if (call->n_pos != 1 || call->n_named)
             return lp_jinja_fail(run, LP_STATUS_FORMAT, "loop(...) takes one argument");
         return lp_jinja_call_loop(run, callee.loop, call->pos[0], out);
-    case LP_JINJA_UNDEFINED: return lp_jinja_fail_undefined(run, callee);
+    case LP_JINJA_UNDEFINED:
+        return lp_jinja_fail_undefined(run, callee);
     default:
         return lp_jinja_fail(run, LP_STATUS_FORMAT, "a value of type %s cannot be called",
                              lp_jinja_type_name(callee));
@@ -389,27 +393,45 @@ static bool eval_cond(run_state *run, const node *n, scope *in, lp_value *out) {
 
 static bool eval_one(run_state *run, const node *n, scope *in, lp_value *out) {
     switch (n->kind) {
-    case LP_JINJA_N_CONST: *out = n->value; return true;
-    case LP_JINJA_N_NAME: return eval_name(run, n, in, out);
+    case LP_JINJA_N_CONST:
+        *out = n->value;
+        return true;
+    case LP_JINJA_N_NAME:
+        return eval_name(run, n, in, out);
     case LP_JINJA_N_LIST:
-    case LP_JINJA_N_TUPLE: return eval_items(run, n, in, out);
-    case LP_JINJA_N_PAIRS: return eval_pairs(run, n, in, out);
-    case LP_JINJA_N_ATTR: return eval_attr(run, n, in, out);
-    case LP_JINJA_N_ITEM: return eval_item(run, n, in, out);
-    case LP_JINJA_N_SLICE: return eval_slice(run, n, in, out);
-    case LP_JINJA_N_CALL: return eval_call(run, n, in, out);
+    case LP_JINJA_N_TUPLE:
+        return eval_items(run, n, in, out);
+    case LP_JINJA_N_PAIRS:
+        return eval_pairs(run, n, in, out);
+    case LP_JINJA_N_ATTR:
+        return eval_attr(run, n, in, out);
+    case LP_JINJA_N_ITEM:
+        return eval_item(run, n, in, out);
+    case LP_JINJA_N_SLICE:
+        return eval_slice(run, n, in, out);
+    case LP_JINJA_N_CALL:
+        return eval_call(run, n, in, out);
     case LP_JINJA_N_FILTER:
-    case LP_JINJA_N_TEST: return eval_filter_or_test(run, n, in, out);
-    case LP_JINJA_N_NOT: return eval_not(run, n, in, out);
+    case LP_JINJA_N_TEST:
+        return eval_filter_or_test(run, n, in, out);
+    case LP_JINJA_N_NOT:
+        return eval_not(run, n, in, out);
     case LP_JINJA_N_NEG:
-    case LP_JINJA_N_POS: return eval_sign(run, n, in, out);
+    case LP_JINJA_N_POS:
+        return eval_sign(run, n, in, out);
     case LP_JINJA_N_AND:
-    case LP_JINJA_N_OR: return eval_logic(run, n, in, out);
-    case LP_JINJA_N_BINARY: return eval_binary(run, n, in, out);
-    case LP_JINJA_N_CONCAT: return eval_concat(run, n, in, out);
-    case LP_JINJA_N_COMPARE: return eval_compare(run, n, in, out);
-    case LP_JINJA_N_COND: return eval_cond(run, n, in, out);
-    default: return lp_jinja_fail(run, LP_STATUS_FORMAT, "a block stands as an expression");
+    case LP_JINJA_N_OR:
+        return eval_logic(run, n, in, out);
+    case LP_JINJA_N_BINARY:
+        return eval_binary(run, n, in, out);
+    case LP_JINJA_N_CONCAT:
+        return eval_concat(run, n, in, out);
+    case LP_JINJA_N_COMPARE:
+        return eval_compare(run, n, in, out);
+    case LP_JINJA_N_COND:
+        return eval_cond(run, n, in, out);
+    default:
+        return lp_jinja_fail(run, LP_STATUS_FORMAT, "a block stands as an expression");
     }
 }
 

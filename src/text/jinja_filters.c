@@ -55,12 +55,13 @@ static bool filter_title(run_state *run, call_args *call, lp_value *out) {
         // Only the character's own mapping is wanted, so it is mapped in place.
         uint32_t to[3];
         char bytes[4];
-        size_t count =
-            lp_jinja_map_case(cp, first ? LP_JINJA_TO_UPPER : LP_JINJA_TO_LOWER, to);
-        if (cp == 0xfffd) TRY(lp_jinja_build_add(run, letter.s));
+        size_t count = lp_jinja_map_case(cp, first ? LP_JINJA_TO_UPPER : LP_JINJA_TO_LOWER, to);
+        if (cp == 0xfffd)
+            TRY(lp_jinja_build_add(run, letter.s));
         else
             for (size_t i = 0; i < count; i++)
-                TRY(lp_jinja_build_add(run, (struct lp_str){bytes, lp_jinja_utf8_put(to[i], bytes)}));
+                TRY(lp_jinja_build_add(run,
+                                       (struct lp_str){bytes, lp_jinja_utf8_put(to[i], bytes)}));
         first = lp_jinja_is_space(cp) || (cp && cp < 0x80 && strchr("-({[<", (int)cp));
         at += n;
     }
@@ -139,11 +140,13 @@ static bool filter_truncate(run_state *run, call_args *call, lp_value *out) {
     bool has_length;
     TRY(lp_jinja_arg_int(run, call, 0, 255, &length) &&
         lp_jinja_arg_str(run, call, 2, lp_str_from("..."), &end));
-    if (lp_jinja_arg(call, 3).type != LP_JINJA_NONE) TRY(lp_jinja_arg_int(run, call, 3, 5, &leeway));
+    if (lp_jinja_arg(call, 3).type != LP_JINJA_NONE)
+        TRY(lp_jinja_arg_int(run, call, 3, 5, &leeway));
     int64_t n_end = (int64_t)lp_jinja_str_count(end);
     if (length < n_end || leeway < 0)
-        return lp_jinja_fail(run, LP_STATUS_FORMAT,
-                             "truncate needs a length of at least its ending and no negative leeway");
+        return lp_jinja_fail(
+            run, LP_STATUS_FORMAT,
+            "truncate needs a length of at least its ending and no negative leeway");
     TRY(lp_jinja_length(run, call->self, &has_length, &n));
     if (!has_length)
         return lp_jinja_fail(run, LP_STATUS_FORMAT, "truncate needs a string, not %s",
@@ -364,12 +367,15 @@ static bool filter_abs(run_state *run, call_args *call, lp_value *out) {
     lp_value v = call->self;
     int64_t i;
     if (lp_jinja_is_undefined(v)) return lp_jinja_fail_undefined(run, v);
-    if (v.type == LP_JINJA_FLOAT) *out = lp_jinja_float(fabs(v.f));
+    if (v.type == LP_JINJA_FLOAT)
+        *out = lp_jinja_float(fabs(v.f));
     else if (!lp_jinja_as_int(v, &i))
         return lp_jinja_fail(run, LP_STATUS_FORMAT, "abs needs a number, not %s",
                              lp_jinja_type_name(v));
-    else if (i == INT64_MIN) return float_to_int(run, INFINITY, &i);
-    else *out = lp_jinja_int(i < 0 ? -i : i);
+    else if (i == INT64_MIN)
+        return float_to_int(run, INFINITY, &i);
+    else
+        *out = lp_jinja_int(i < 0 ? -i : i);
     return true;
 }
 
@@ -432,9 +438,9 @@ static bool filter_default(run_state *run, call_args *call, lp_value *out) {
     (void)run;
     bool missing = lp_jinja_is_undefined(call->self) ||
                    (lp_jinja_arg_truth(call, 1, false) && !lp_jinja_truth(call->self));
-    *out = !missing                            ? call->self
+    *out = !missing                               ? call->self
            : call->arg[0].type == LP_JINJA_ABSENT ? lp_jinja_str(lp_str_from(""))
-                                               : call->arg[0];
+                                                  : call->arg[0];
     return true;
 }
 

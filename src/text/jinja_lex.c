@@ -146,7 +146,9 @@ static int hex_digit(char c) {
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+static bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
 
 static bool is_name_char(unsigned char c) {
     return is_digit((char)c) || (unsigned)(c | 0x20) - 'a' < 26u || c == '_' || c >= 0x80;
@@ -204,8 +206,10 @@ static bool lex_string(struct lexer *lex) {
         if (!text) return fail(lex, LP_STATUS_MEMORY, "out of memory for a string");
         char *out = text;
         for (size_t i = 0; i < s.len;) {
-            if (s.data[i] != '\\') *out++ = s.data[i++];
-            else if (i++, !unescape_one(lex, s, &i, &out)) return false;
+            if (s.data[i] != '\\')
+                *out++ = s.data[i++];
+            else if (i++, !unescape_one(lex, s, &i, &out))
+                return false;
         }
         token.text = (struct lp_str){text, (size_t)(out - text)};
     }
@@ -332,8 +336,8 @@ static bool lex_tag(struct lexer *lex, bool is_block) {
                         is_block ? "a block tag has no end '%}'" : "an output has no end '}}'");
         size_t end = open ? 0 : tag_end(lex, lex->at, is_block ? "%}" : "}}", is_block);
         if (end) {
-            TRY(push(lex, (struct lp_jinja_token){
-                              .kind = is_block ? LP_JINJA_T_BLOCK_END : LP_JINJA_T_VAR_END}));
+            TRY(push(lex, (struct lp_jinja_token){.kind = is_block ? LP_JINJA_T_BLOCK_END
+                                                                   : LP_JINJA_T_VAR_END}));
             advance(lex, end);
             return true;
         }
@@ -377,8 +381,8 @@ static bool lex_part(struct lexer *lex) {
         return lex_raw(lex);
     }
     bool is_block = mark == '%';
-    TRY(push(lex, (struct lp_jinja_token){
-                      .kind = is_block ? LP_JINJA_T_BLOCK_BEGIN : LP_JINJA_T_VAR_BEGIN}));
+    TRY(push(lex, (struct lp_jinja_token){.kind = is_block ? LP_JINJA_T_BLOCK_BEGIN
+                                                           : LP_JINJA_T_VAR_BEGIN}));
     return lex_tag(lex, is_block);
 }
 
@@ -388,8 +392,10 @@ static bool normalise(struct lexer *lex, struct lp_str source) {
     if (!copy) return fail(lex, LP_STATUS_MEMORY, "out of memory for the template's text");
     size_t n = 0;
     for (size_t i = 0; i < source.len; i++) {
-        if (source.data[i] != '\r') copy[n++] = source.data[i];
-        else if (i + 1 >= source.len || source.data[i + 1] != '\n') copy[n++] = '\n';
+        if (source.data[i] != '\r')
+            copy[n++] = source.data[i];
+        else if (i + 1 >= source.len || source.data[i + 1] != '\n')
+            copy[n++] = '\n';
     }
     if (n && copy[n - 1] == '\n') n--;
     lex->src = (struct lp_str){copy, n};

@@ -243,9 +243,10 @@ static bool filter_groupby(run_state *run, call_args *call, lp_value *out) {
 static bool call_by_name(run_state *run, bool filter, lp_value name, lp_value item,
                          const call_args *outer, size_t skip, lp_value *out) {
     if (!lp_jinja_is_str(name))
-        return lp_jinja_fail(run, LP_STATUS_FORMAT, "the name of a filter or test must be a string");
-    const struct lp_jinja_builtin *builtin = filter ? lp_jinja_filter(name.s)
-                                                    : lp_jinja_test(name.s);
+        return lp_jinja_fail(run, LP_STATUS_FORMAT,
+                             "the name of a filter or test must be a string");
+    const struct lp_jinja_builtin *builtin =
+        filter ? lp_jinja_filter(name.s) : lp_jinja_test(name.s);
     if (!builtin)
         return lp_jinja_fail(run, LP_STATUS_FORMAT, "there is no %s named '%.*s'",
                              filter ? "filter" : "test", LP_STR_ARGS(name.s));
@@ -270,15 +271,16 @@ static bool filter_map(run_state *run, call_args *call, lp_value *out) {
     size_t n;
     bool by_attribute = !call->n_pos && path.type != LP_JINJA_ABSENT;
     if (!lp_jinja_truth(call->self)) return lp_jinja_seq_new(run, LP_JINJA_ITER, 0, out);
-    TRY(lp_jinja_items(run, call->self, &items, &n) && lp_jinja_seq_new(run, LP_JINJA_ITER, n, out));
+    TRY(lp_jinja_items(run, call->self, &items, &n) &&
+        lp_jinja_seq_new(run, LP_JINJA_ITER, n, out));
     if (!by_attribute && !call->n_pos)
         return lp_jinja_fail(run, LP_STATUS_FORMAT, "map needs the name of a filter or attribute=");
     if (by_attribute && call->n_named > 1u + (otherwise.type != LP_JINJA_ABSENT))
         return lp_jinja_fail(run, LP_STATUS_FORMAT, "map takes attribute= and default= only");
     for (size_t i = 0; i < n; i++)
-        TRY(by_attribute ? follow(run, items[i], path, otherwise, &out->seq->items[i])
-                         : call_by_name(run, true, call->pos[0], items[i], call, 1,
-                                        &out->seq->items[i]));
+        TRY(by_attribute
+                ? follow(run, items[i], path, otherwise, &out->seq->items[i])
+                : call_by_name(run, true, call->pos[0], items[i], call, 1, &out->seq->items[i]));
     return true;
 }
 
@@ -287,7 +289,8 @@ static bool choose(run_state *run, call_args *call, bool by_attribute, bool want
     lp_value *items;
     size_t n, n_kept = 0, skip = by_attribute;
     if (!lp_jinja_truth(call->self)) return lp_jinja_seq_new(run, LP_JINJA_ITER, 0, out);
-    TRY(lp_jinja_items(run, call->self, &items, &n) && lp_jinja_seq_new(run, LP_JINJA_ITER, n, out));
+    TRY(lp_jinja_items(run, call->self, &items, &n) &&
+        lp_jinja_seq_new(run, LP_JINJA_ITER, n, out));
     if (call->n_pos < skip)
         return lp_jinja_fail(run, LP_STATUS_FORMAT, "selectattr and rejectattr need an attribute");
     for (size_t i = 0; i < n; i++) {
@@ -317,14 +320,16 @@ static bool filter_rejectattr(run_state *run, call_args *call, lp_value *out) {
 static bool filter_unique(run_state *run, call_args *call, lp_value *out) {
     lp_value *items, *keys;
     size_t n, n_kept = 0;
-    TRY(lp_jinja_items(run, call->self, &items, &n) && lp_jinja_seq_new(run, LP_JINJA_ITER, n, out));
+    TRY(lp_jinja_items(run, call->self, &items, &n) &&
+        lp_jinja_seq_new(run, LP_JINJA_ITER, n, out));
     TRY(keys_of(run, items, n, lp_jinja_arg(call, 1), lp_jinja_arg_truth(call, 0, false),
                 (lp_value){0}, &keys));
     for (size_t i = 0; i < n; i++) {
         bool seen = false, hashable;
         TRY(lp_jinja_hashable(run, keys[i], 0, &hashable));
         if (!hashable)
-            return lp_jinja_fail(run, LP_STATUS_FORMAT, "unique cannot tell values of type %s apart",
+            return lp_jinja_fail(run, LP_STATUS_FORMAT,
+                                 "unique cannot tell values of type %s apart",
                                  lp_jinja_type_name(keys[i]));
         for (size_t k = 0; k < n_kept && !seen; k++)
             TRY(lp_jinja_equal(run, keys[k], keys[i], 0, &seen));
@@ -387,17 +392,19 @@ static bool filter_last(run_state *run, call_args *call, lp_value *out) {
         return lp_jinja_fail(run, LP_STATUS_FORMAT,
                              "last does not work on a generator; put |list before it");
     TRY(lp_jinja_items(run, call->self, &items, &n));
-    *out = n ? items[n - 1]
-             : lp_jinja_undefined(LP_JINJA_NO_ITEM,
-                                  lp_str_from("an empty sequence has no last item"));
+    *out =
+        n ? items[n - 1]
+          : lp_jinja_undefined(LP_JINJA_NO_ITEM, lp_str_from("an empty sequence has no last item"));
     return true;
 }
 
 static bool filter_length(run_state *run, call_args *call, lp_value *out) {
     bool has_length = true;
     int64_t n = 0;
-    if (call->self.type == LP_JINJA_LOOP) n = (int64_t)call->self.loop->n;
-    else TRY(lp_jinja_length(run, call->self, &has_length, &n));
+    if (call->self.type == LP_JINJA_LOOP)
+        n = (int64_t)call->self.loop->n;
+    else
+        TRY(lp_jinja_length(run, call->self, &has_length, &n));
     if (!has_length)
         return lp_jinja_fail(run, LP_STATUS_FORMAT, "a value of type %s has no length%s",
                              lp_jinja_type_name(call->self),

@@ -23,7 +23,8 @@ static bool give(const call_args *call, struct lp_str s, lp_value *out) {
 
 static bool strip(run_state *run, call_args *call, enum lp_jinja_sides sides, lp_value *out) {
     struct lp_str chars = {0};
-    if (lp_jinja_arg(call, 0).type != LP_JINJA_NONE) TRY(lp_jinja_arg_str(run, call, 0, chars, &chars));
+    if (lp_jinja_arg(call, 0).type != LP_JINJA_NONE)
+        TRY(lp_jinja_arg_str(run, call, 0, chars, &chars));
     if (chars.data == NULL && lp_jinja_arg(call, 0).type != LP_JINJA_NONE) chars.data = "";
     TRY(lp_jinja_spend_bytes(run, call->self.s.len));
     return give(call, lp_jinja_str_strip(call->self.s, chars, sides), out);
@@ -135,8 +136,8 @@ static bool split_at(run_state *run, struct lp_str s, struct lp_str by, int64_t 
 static bool rsplit_at(run_state *run, struct lp_str s, struct lp_str by, int64_t most,
                       struct pieces *list) {
     for (;;) {
-        size_t hit = most >= 0 && (int64_t)list->n >= most ? LP_JINJA_NOT_FOUND
-                                                           : lp_jinja_str_rfind(s, by);
+        size_t hit =
+            most >= 0 && (int64_t)list->n >= most ? LP_JINJA_NOT_FOUND : lp_jinja_str_rfind(s, by);
         size_t begin = hit == LP_JINJA_NOT_FOUND ? 0 : hit + by.len;
         TRY(lp_jinja_spend(run, (s.len - begin) / 64 * (by.len / 8 + 1) + 1));
         TRY(add_piece(run, list, (struct lp_str){s.data + begin, s.len - begin}));
@@ -154,8 +155,10 @@ static bool split(run_state *run, call_args *call, bool right, lp_value *out) {
     TRY(lp_jinja_arg_int(run, call, 1, -1, &most) && lp_jinja_spend_bytes(run, s.len));
     if (!by_space && !by.len)
         return lp_jinja_fail(run, LP_STATUS_FORMAT, "split by an empty string");
-    if (by_space) TRY(right ? rsplit_space(run, s, most, &list) : split_space(run, s, most, &list));
-    else TRY(right ? rsplit_at(run, s, by, most, &list) : split_at(run, s, by, most, &list));
+    if (by_space)
+        TRY(right ? rsplit_space(run, s, most, &list) : split_space(run, s, most, &list));
+    else
+        TRY(right ? rsplit_at(run, s, by, most, &list) : split_at(run, s, by, most, &list));
     return give_pieces(run, &list, right, out);
 }
 
@@ -274,7 +277,8 @@ static bool str_count(run_state *run, call_args *call, lp_value *out) {
     TRY(lp_jinja_arg_str(run, call, 0, (struct lp_str){0}, &what));
     TRY(stretch(run, call, 1, &s, &shift, &possible) && lp_jinja_spend_bytes(run, s.len));
     int64_t n = 0;
-    if (!what.len) n = possible ? (int64_t)lp_jinja_str_count(s) + 1 : 0;
+    if (!what.len)
+        n = possible ? (int64_t)lp_jinja_str_count(s) + 1 : 0;
     else
         for (size_t at = 0; (at = lp_jinja_str_find(s, what, at)) != LP_JINJA_NOT_FOUND; n++)
             at += what.len;

@@ -162,8 +162,8 @@ static node *parse_for(parser *p) {
     bool ok = parse_body(p, ends, &n->blocks[0]);
     p->loops--;
     if (!ok) return NULL;
-    if (lp_jinja_skip_name(p, "else") && !parse_body(p, (const char *const[]){"endfor", NULL},
-                                                     &n->blocks[1]))
+    if (lp_jinja_skip_name(p, "else") &&
+        !parse_body(p, (const char *const[]){"endfor", NULL}, &n->blocks[1]))
         return NULL;
     p->at++;
     return n;
@@ -331,8 +331,12 @@ static node *parse_jump(parser *p, enum lp_jinja_node_kind kind) {
     return lp_jinja_node_new(p, kind);
 }
 
-static node *parse_break(parser *p) { return parse_jump(p, LP_JINJA_N_BREAK); }
-static node *parse_continue(parser *p) { return parse_jump(p, LP_JINJA_N_CONTINUE); }
+static node *parse_break(parser *p) {
+    return parse_jump(p, LP_JINJA_N_BREAK);
+}
+static node *parse_continue(parser *p) {
+    return parse_jump(p, LP_JINJA_N_CONTINUE);
+}
 
 static node *parse_block(parser *p) {
     static const struct {
@@ -404,9 +408,8 @@ static bool parse_blocks(parser *p, const char *const *ends, struct lp_jinja_blo
         node *n;
         if (kind == LP_JINJA_T_EOF) {
             if (ends)
-                return lp_jinja_parse_fail(p, LP_STATUS_FORMAT,
-                                           "the template ends where '%s' is still expected",
-                                           ends[0]);
+                return lp_jinja_parse_fail(
+                    p, LP_STATUS_FORMAT, "the template ends where '%s' is still expected", ends[0]);
             break;
         }
         if (kind == LP_JINJA_T_DATA) {

@@ -66,9 +66,12 @@ static void note_name(parser *p, struct lp_str name) {
 static node *parse_name(parser *p) {
     struct lp_str name = lp_jinja_peek(p)->text;
     node *n;
-    if (is_either(name, "true", "True")) n = constant(p, lp_jinja_bool(true));
-    else if (is_either(name, "false", "False")) n = constant(p, lp_jinja_bool(false));
-    else if (is_either(name, "none", "None")) n = constant(p, lp_jinja_none());
+    if (is_either(name, "true", "True"))
+        n = constant(p, lp_jinja_bool(true));
+    else if (is_either(name, "false", "False"))
+        n = constant(p, lp_jinja_bool(false));
+    else if (is_either(name, "none", "None"))
+        n = constant(p, lp_jinja_none());
     else if ((n = lp_jinja_node_new(p, LP_JINJA_N_NAME))) {
         n->name = name;
         note_name(p, name);
@@ -131,14 +134,24 @@ static node *parse_parentheses(parser *p) {
 static node *parse_primary(parser *p) {
     const struct lp_jinja_token *t = lp_jinja_peek(p);
     switch (t->kind) {
-    case LP_JINJA_T_NAME: return parse_name(p);
-    case LP_JINJA_T_STRING: return parse_string(p);
-    case LP_JINJA_T_INT: p->at++; return constant(p, lp_jinja_int(t->i));
-    case LP_JINJA_T_FLOAT: p->at++; return constant(p, lp_jinja_float(t->f));
-    case '(': return parse_parentheses(p);
-    case '[': return parse_list(p);
-    case '{': return parse_dict(p);
-    default: return fail_token(p, "a value");
+    case LP_JINJA_T_NAME:
+        return parse_name(p);
+    case LP_JINJA_T_STRING:
+        return parse_string(p);
+    case LP_JINJA_T_INT:
+        p->at++;
+        return constant(p, lp_jinja_int(t->i));
+    case LP_JINJA_T_FLOAT:
+        p->at++;
+        return constant(p, lp_jinja_float(t->f));
+    case '(':
+        return parse_parentheses(p);
+    case '[':
+        return parse_list(p);
+    case '{':
+        return parse_dict(p);
+    default:
+        return fail_token(p, "a value");
     }
 }
 
@@ -160,10 +173,14 @@ static node *parse_attribute(parser *p, node *of) {
     return n;
 }
 
-static bool ends_subscript(int kind) { return kind == ']' || kind == ','; }
+static bool ends_subscript(int kind) {
+    return kind == ']' || kind == ',';
+}
 
 // A slice that is still without its object (a subscript may also be a finished slice: a[b[1:]]).
-static bool is_bare_slice(const node *n) { return n->kind == LP_JINJA_N_SLICE && !n->a; }
+static bool is_bare_slice(const node *n) {
+    return n->kind == LP_JINJA_N_SLICE && !n->a;
+}
 
 // One subscript; a bare slice if there is a colon.
 static node *parse_subscript(parser *p) {
@@ -307,8 +324,10 @@ static bool starts_test_argument(const parser *p) {
     case LP_JINJA_T_INT:
     case LP_JINJA_T_FLOAT:
     case '[':
-    case '{': return true;
-    default: return false;
+    case '{':
+        return true;
+    default:
+        return false;
     }
 }
 
@@ -336,20 +355,28 @@ static node *parse_test(parser *p, node *of) {
 static node *parse_postfix(parser *p, node *at) {
     while (at) {
         int kind = lp_jinja_peek(p)->kind;
-        if (kind == '.') at = parse_attribute(p, at);
-        else if (kind == '[') at = parse_item(p, at);
-        else if (kind == '(') at = parse_call(p, at);
-        else break;
+        if (kind == '.')
+            at = parse_attribute(p, at);
+        else if (kind == '[')
+            at = parse_item(p, at);
+        else if (kind == '(')
+            at = parse_call(p, at);
+        else
+            break;
     }
     return at;
 }
 
 static node *parse_filters_and_tests(parser *p, node *at) {
     while (at) {
-        if (lp_jinja_peek(p)->kind == '|') at = lp_jinja_parse_filters(p, at, false);
-        else if (lp_jinja_at_name(p, "is")) at = parse_test(p, at);
-        else if (lp_jinja_peek(p)->kind == '(') at = parse_call(p, at);
-        else break;
+        if (lp_jinja_peek(p)->kind == '|')
+            at = lp_jinja_parse_filters(p, at, false);
+        else if (lp_jinja_at_name(p, "is"))
+            at = parse_test(p, at);
+        else if (lp_jinja_peek(p)->kind == '(')
+            at = parse_call(p, at);
+        else
+            break;
     }
     return at;
 }
@@ -422,7 +449,8 @@ static int take_comparison(parser *p) {
     }
     if (lp_jinja_skip_name(p, "in")) return LP_JINJA_T_IN;
     const struct lp_jinja_token *next = &p->tokens[p->at + (kind != LP_JINJA_T_EOF)];
-    if (lp_jinja_at_name(p, "not") && next->kind == LP_JINJA_T_NAME && lp_str_is(next->text, "in")) {
+    if (lp_jinja_at_name(p, "not") && next->kind == LP_JINJA_T_NAME &&
+        lp_str_is(next->text, "in")) {
         p->at += 2;
         return LP_JINJA_T_NOT_IN;
     }

@@ -72,10 +72,14 @@ static bool add_formatted(struct lp_jinja_run *run, const char *format, unsigned
 static bool add_repr_char(struct lp_jinja_run *run, struct lp_str raw, uint32_t cp, char quote) {
     if (cp == (uint32_t)(unsigned char)quote || cp == '\\') TRY(lp_jinja_build_puts(run, "\\"));
     switch (cp) {
-    case '\n': return lp_jinja_build_puts(run, "\\n");
-    case '\r': return lp_jinja_build_puts(run, "\\r");
-    case '\t': return lp_jinja_build_puts(run, "\\t");
-    default: break;
+    case '\n':
+        return lp_jinja_build_puts(run, "\\n");
+    case '\r':
+        return lp_jinja_build_puts(run, "\\r");
+    case '\t':
+        return lp_jinja_build_puts(run, "\\t");
+    default:
+        break;
     }
     if (cp < 0x80 ? cp >= 0x20 && cp != 0x7f : lp_jinja_in_class(cp, LP_JINJA_CLASS_PRINTABLE))
         return lp_jinja_build_add(run, raw);
@@ -105,8 +109,8 @@ static bool add_items(struct lp_jinja_run *run, const struct lp_jinja_seq *seq, 
 }
 
 static bool add_seq_repr(struct lp_jinja_run *run, const struct lp_jinja_seq *seq, unsigned depth) {
-    static const char *const open[] = {"[", "(", "(", "", "", "dict_keys([", "dict_values([",
-                                       "dict_items(["};
+    static const char *const open[] = {
+        "[", "(", "(", "", "", "dict_keys([", "dict_values([", "dict_items(["};
     static const char *const shut[] = {"]", ")", ")", "", "", "])", "])", "])"};
     if (seq->kind == LP_JINJA_ITER) return lp_jinja_build_puts(run, "<generator object>");
     if (seq->kind == LP_JINJA_RANGE) {
@@ -169,10 +173,14 @@ bool lp_jinja_add_repr(struct lp_jinja_run *run, lp_value v, unsigned depth) {
     char text[40];
     switch (v.type) {
     case LP_JINJA_ABSENT:
-    case LP_JINJA_UNDEFINED: return lp_jinja_build_puts(run, "Undefined");
-    case LP_JINJA_NONE: return lp_jinja_build_puts(run, "None");
-    case LP_JINJA_BOOL: return lp_jinja_build_puts(run, v.b ? "True" : "False");
-    case LP_JINJA_INT: return add_int(run, v.i);
+    case LP_JINJA_UNDEFINED:
+        return lp_jinja_build_puts(run, "Undefined");
+    case LP_JINJA_NONE:
+        return lp_jinja_build_puts(run, "None");
+    case LP_JINJA_BOOL:
+        return lp_jinja_build_puts(run, v.b ? "True" : "False");
+    case LP_JINJA_INT:
+        return add_int(run, v.i);
     case LP_JINJA_FLOAT:
         lp_jinja_float_repr(v.f, text);
         return lp_jinja_build_puts(run, text);
@@ -181,12 +189,15 @@ bool lp_jinja_add_repr(struct lp_jinja_run *run, lp_value v, unsigned depth) {
             return lp_jinja_build_puts(run, "Markup(") && add_str_repr(run, v.s) &&
                    lp_jinja_build_puts(run, ")");
         return add_str_repr(run, v.s);
-    case LP_JINJA_SEQ: return add_seq_repr(run, v.seq, depth);
-    case LP_JINJA_DICT: return add_dict_repr(run, v.dict, depth);
+    case LP_JINJA_SEQ:
+        return add_seq_repr(run, v.seq, depth);
+    case LP_JINJA_DICT:
+        return add_dict_repr(run, v.dict, depth);
     case LP_JINJA_NAMESPACE:
         return lp_jinja_build_puts(run, "<Namespace ") && add_dict_repr(run, v.dict, depth) &&
                lp_jinja_build_puts(run, ">");
-    default: return add_object_repr(run, v);
+    default:
+        return add_object_repr(run, v);
     }
 }
 
@@ -207,12 +218,23 @@ bool lp_jinja_add_escaped(struct lp_jinja_run *run, struct lp_str text) {
     for (size_t i = 0; i < text.len; i++) {
         const char *as = NULL;
         switch (text.data[i]) {
-        case '&': as = "&amp;"; break;
-        case '<': as = "&lt;"; break;
-        case '>': as = "&gt;"; break;
-        case '\'': as = "&#39;"; break;
-        case '"': as = "&#34;"; break;
-        default: break;
+        case '&':
+            as = "&amp;";
+            break;
+        case '<':
+            as = "&lt;";
+            break;
+        case '>':
+            as = "&gt;";
+            break;
+        case '\'':
+            as = "&#39;";
+            break;
+        case '"':
+            as = "&#34;";
+            break;
+        default:
+            break;
         }
         TRY(as ? lp_jinja_build_puts(run, as)
                : lp_jinja_build_add(run, (struct lp_str){text.data + i, 1}));
@@ -262,9 +284,12 @@ static bool json_break(struct lp_jinja_run *run, const struct lp_jinja_json_styl
 static bool add_json_scalar(struct lp_jinja_run *run, lp_value v) {
     char text[40];
     switch (v.type) {
-    case LP_JINJA_NONE: return lp_jinja_build_puts(run, "null");
-    case LP_JINJA_BOOL: return lp_jinja_build_puts(run, v.b ? "true" : "false");
-    case LP_JINJA_INT: return add_int(run, v.i);
+    case LP_JINJA_NONE:
+        return lp_jinja_build_puts(run, "null");
+    case LP_JINJA_BOOL:
+        return lp_jinja_build_puts(run, v.b ? "true" : "false");
+    case LP_JINJA_INT:
+        return add_int(run, v.i);
     case LP_JINJA_FLOAT:
         lp_jinja_float_repr(v.f, text);
         return lp_jinja_build_puts(run, isnan(v.f)   ? "NaN"

@@ -116,8 +116,10 @@ static const struct lp_jinja_span *find_span(const struct lp_jinja_table *table,
     size_t low = 0, high = table->n_spans;
     while (low < high) {
         size_t mid = (low + high) / 2;
-        if (table->spans[mid].hi < cp) low = mid + 1;
-        else high = mid;
+        if (table->spans[mid].hi < cp)
+            low = mid + 1;
+        else
+            high = mid;
     }
     if (low == table->n_spans) return NULL;
     const struct lp_jinja_span *span = &table->spans[low];
@@ -133,8 +135,10 @@ size_t lp_jinja_map_case(uint32_t cp, enum lp_jinja_case which, uint32_t out[3])
     size_t low = 0, high = table->n_specials;
     while (low < high) {
         size_t mid = (low + high) / 2;
-        if (table->specials[mid].cp < cp) low = mid + 1;
-        else high = mid;
+        if (table->specials[mid].cp < cp)
+            low = mid + 1;
+        else
+            high = mid;
     }
     if (low < table->n_specials && table->specials[low].cp == cp) {
         size_t n = 0;

@@ -13,9 +13,9 @@
 
 // The character at byte `at` (< s.len): its bytes, and *cp.
 size_t lp_jinja_utf8_next(struct lp_str s, size_t at, uint32_t *cp);
-size_t lp_jinja_utf8_put(uint32_t cp, char out[4]);           // bytes written; cp <= U+10FFFF
-size_t lp_jinja_str_count(struct lp_str s);                   // characters
-size_t lp_jinja_str_offset(struct lp_str s, size_t n_chars);  // byte of character n, at most s.len
+size_t lp_jinja_utf8_put(uint32_t cp, char out[4]);          // bytes written; cp <= U+10FFFF
+size_t lp_jinja_str_count(struct lp_str s);                  // characters
+size_t lp_jinja_str_offset(struct lp_str s, size_t n_chars); // byte of character n, at most s.len
 size_t lp_jinja_str_find(struct lp_str s, struct lp_str what, size_t from); // byte or NOT_FOUND
 size_t lp_jinja_str_rfind(struct lp_str s, struct lp_str what);
 

@@ -37,8 +37,7 @@ TYPE_TEST(callable, v.type == LP_JINJA_FUNCTION || v.type == LP_JINJA_MACRO ||
                         v.type == LP_JINJA_LOOP || v.type == LP_JINJA_UNDEFINED)
 TYPE_TEST(sequence, v.type == LP_JINJA_STRING || v.type == LP_JINJA_DICT ||
                         v.type == LP_JINJA_UNDEFINED ||
-                        (v.type == LP_JINJA_SEQ &&
-                         (v.seq->kind <= LP_JINJA_RANGE)))
+                        (v.type == LP_JINJA_SEQ && (v.seq->kind <= LP_JINJA_RANGE)))
 
 // "'upper' is filter": a look-up in a table, which unhashable values cannot ask for.
 static bool is_builtin(run_state *run, call_args *call, bool filter, lp_value *out) {
@@ -112,12 +111,18 @@ static bool test_sameas(run_state *run, call_args *call, lp_value *out) {
     lp_value a = call->self, b = call->arg[0];
     if (a.type != b.type) return answer(out, false);
     switch (a.type) {
-    case LP_JINJA_NONE: return answer(out, true);
-    case LP_JINJA_BOOL: return answer(out, a.b == b.b);
-    case LP_JINJA_INT: return answer(out, a.i == b.i);
-    case LP_JINJA_FLOAT: return answer(out, a.f == b.f);
-    case LP_JINJA_STRING: return answer(out, lp_str_equal(a.s, b.s));
-    default: return answer(out, a.dict == b.dict);
+    case LP_JINJA_NONE:
+        return answer(out, true);
+    case LP_JINJA_BOOL:
+        return answer(out, a.b == b.b);
+    case LP_JINJA_INT:
+        return answer(out, a.i == b.i);
+    case LP_JINJA_FLOAT:
+        return answer(out, a.f == b.f);
+    case LP_JINJA_STRING:
+        return answer(out, lp_str_equal(a.s, b.s));
+    default:
+        return answer(out, a.dict == b.dict);
     }
 }
 
@@ -151,44 +156,24 @@ static bool test_ge(run_state *run, call_args *call, lp_value *out) {
 }
 
 const struct lp_jinja_builtin lp_jinja_test_table[] = {
-    {"defined", "", 0, test_defined},
-    {"undefined", "", 0, test_undefined},
-    {"none", "", 0, test_none},
-    {"boolean", "", 0, test_boolean},
-    {"true", "", 0, test_true},
-    {"false", "", 0, test_false},
-    {"integer", "", 0, test_integer},
-    {"float", "", 0, test_float},
-    {"number", "", 0, test_number},
-    {"string", "", 0, test_string},
-    {"escaped", "", 0, test_escaped},
-    {"mapping", "", 0, test_mapping},
-    {"iterable", "", 0, test_iterable},
-    {"sequence", "", 0, test_sequence},
-    {"callable", "", 0, test_callable},
-    {"filter", "", 0, test_filter},
-    {"test", "", 0, test_test},
-    {"odd", "", 0, test_odd},
-    {"even", "", 0, test_even},
-    {"divisibleby", "num", 1, test_divisible},
-    {"lower", "", 0, test_lower},
-    {"upper", "", 0, test_upper},
-    {"sameas", "other", 1, test_sameas},
-    {"in", "seq", 1, test_in},
-    {"==", "other", 1, test_eq},
-    {"eq", "other", 1, test_eq},
-    {"equalto", "other", 1, test_eq},
-    {"!=", "other", 1, test_ne},
-    {"ne", "other", 1, test_ne},
-    {"<", "other", 1, test_lt},
-    {"lt", "other", 1, test_lt},
-    {"lessthan", "other", 1, test_lt},
-    {"<=", "other", 1, test_le},
-    {"le", "other", 1, test_le},
-    {">", "other", 1, test_gt},
-    {"gt", "other", 1, test_gt},
-    {"greaterthan", "other", 1, test_gt},
-    {">=", "other", 1, test_ge},
-    {"ge", "other", 1, test_ge},
-    {0},
+    {"defined", "", 0, test_defined},     {"undefined", "", 0, test_undefined},
+    {"none", "", 0, test_none},           {"boolean", "", 0, test_boolean},
+    {"true", "", 0, test_true},           {"false", "", 0, test_false},
+    {"integer", "", 0, test_integer},     {"float", "", 0, test_float},
+    {"number", "", 0, test_number},       {"string", "", 0, test_string},
+    {"escaped", "", 0, test_escaped},     {"mapping", "", 0, test_mapping},
+    {"iterable", "", 0, test_iterable},   {"sequence", "", 0, test_sequence},
+    {"callable", "", 0, test_callable},   {"filter", "", 0, test_filter},
+    {"test", "", 0, test_test},           {"odd", "", 0, test_odd},
+    {"even", "", 0, test_even},           {"divisibleby", "num", 1, test_divisible},
+    {"lower", "", 0, test_lower},         {"upper", "", 0, test_upper},
+    {"sameas", "other", 1, test_sameas},  {"in", "seq", 1, test_in},
+    {"==", "other", 1, test_eq},          {"eq", "other", 1, test_eq},
+    {"equalto", "other", 1, test_eq},     {"!=", "other", 1, test_ne},
+    {"ne", "other", 1, test_ne},          {"<", "other", 1, test_lt},
+    {"lt", "other", 1, test_lt},          {"lessthan", "other", 1, test_lt},
+    {"<=", "other", 1, test_le},          {"le", "other", 1, test_le},
+    {">", "other", 1, test_gt},           {"gt", "other", 1, test_gt},
+    {"greaterthan", "other", 1, test_gt}, {">=", "other", 1, test_ge},
+    {"ge", "other", 1, test_ge},          {0},
 };

@@ -36,12 +36,16 @@ static bool is_final_sigma(struct lp_str s, size_t at, bool after_letter) {
 static enum lp_jinja_case target(enum lp_jinja_text_case mode, uint32_t cp, bool first,
                                  bool after_cased) {
     switch (mode) {
-    case LP_JINJA_TEXT_UPPER: return LP_JINJA_TO_UPPER;
-    case LP_JINJA_TEXT_CAPITALIZE: return first ? LP_JINJA_TO_TITLE : LP_JINJA_TO_LOWER;
-    case LP_JINJA_TEXT_TITLE: return after_cased ? LP_JINJA_TO_LOWER : LP_JINJA_TO_TITLE;
+    case LP_JINJA_TEXT_UPPER:
+        return LP_JINJA_TO_UPPER;
+    case LP_JINJA_TEXT_CAPITALIZE:
+        return first ? LP_JINJA_TO_TITLE : LP_JINJA_TO_LOWER;
+    case LP_JINJA_TEXT_TITLE:
+        return after_cased ? LP_JINJA_TO_LOWER : LP_JINJA_TO_TITLE;
     case LP_JINJA_TEXT_SWAP:
         return lp_jinja_in_class(cp, LP_JINJA_CLASS_LOWER) ? LP_JINJA_TO_UPPER : LP_JINJA_TO_LOWER;
-    default: return LP_JINJA_TO_LOWER;
+    default:
+        return LP_JINJA_TO_LOWER;
     }
 }
 
@@ -56,7 +60,8 @@ bool lp_jinja_text_case(struct lp_jinja_run *run, lp_value text, enum lp_jinja_t
         enum lp_jinja_case to = target(mode, cp, at == 0, after_cased);
         if (to == LP_JINJA_TO_LOWER && is_final_sigma(s, at, after_cased))
             TRY(lp_jinja_build_puts(run, "\xcf\x82"));
-        else TRY(add_mapped(run, s, at, n, cp, to));
+        else
+            TRY(add_mapped(run, s, at, n, cp, to));
         after_cased = is_cased(cp);
         at += n;
     }

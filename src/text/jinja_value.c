@@ -54,7 +54,9 @@ void *lp_jinja_alloc(struct lp_jinja_run *run, size_t n, size_t size) {
     return NULL;
 }
 
-size_t lp_jinja_build_begin(struct lp_jinja_run *run) { return run->scratch.len; }
+size_t lp_jinja_build_begin(struct lp_jinja_run *run) {
+    return run->scratch.len;
+}
 
 bool lp_jinja_build_add(struct lp_jinja_run *run, struct lp_str text) {
     struct lp_bytes *scratch = &run->scratch;
@@ -177,8 +179,8 @@ static bool object_from_json(struct lp_jinja_run *run, const json_t *json, unsig
     json_t *object = (json_t *)json; // jansson's iterators take no const; nothing is changed
     for (void *it = json_object_iter(object); it; it = json_object_iter_next(object, it)) {
         struct lp_jinja_pair *pair = &dict->pairs[dict->n];
-        pair->key = lp_jinja_str((struct lp_str){json_object_iter_key(it),
-                                                 json_object_iter_key_len(it)});
+        pair->key =
+            lp_jinja_str((struct lp_str){json_object_iter_key(it), json_object_iter_key_len(it)});
         if (!lp_jinja_from_json(run, json_object_iter_value(it), depth + 1, &pair->value))
             return false;
         dict->n++;
@@ -193,16 +195,27 @@ bool lp_jinja_from_json(struct lp_jinja_run *run, const json_t *json, unsigned d
         return lp_jinja_fail(run, LP_STATUS_LIMIT, "the variables are nested more than %d deep",
                              LP_JINJA_MAX_VALUE_DEPTH);
     switch (json_typeof(json)) {
-    case JSON_OBJECT: return object_from_json(run, json, depth, out);
-    case JSON_ARRAY: return array_from_json(run, json, depth, out);
+    case JSON_OBJECT:
+        return object_from_json(run, json, depth, out);
+    case JSON_ARRAY:
+        return array_from_json(run, json, depth, out);
     case JSON_STRING:
         *out = lp_jinja_str((struct lp_str){json_string_value(json), json_string_length(json)});
         return true;
-    case JSON_INTEGER: *out = lp_jinja_int(json_integer_value(json)); return true;
-    case JSON_REAL: *out = lp_jinja_float(json_real_value(json)); return true;
-    case JSON_TRUE: *out = lp_jinja_bool(true); return true;
-    case JSON_FALSE: *out = lp_jinja_bool(false); return true;
-    case JSON_NULL: break;
+    case JSON_INTEGER:
+        *out = lp_jinja_int(json_integer_value(json));
+        return true;
+    case JSON_REAL:
+        *out = lp_jinja_float(json_real_value(json));
+        return true;
+    case JSON_TRUE:
+        *out = lp_jinja_bool(true);
+        return true;
+    case JSON_FALSE:
+        *out = lp_jinja_bool(false);
+        return true;
+    case JSON_NULL:
+        break;
     }
     *out = lp_jinja_none();
     return true;
@@ -211,10 +224,9 @@ bool lp_jinja_from_json(struct lp_jinja_run *run, const json_t *json, unsigned d
 const char *lp_jinja_type_name(lp_value v) {
     static const char *const seqs[] = {"list",      "tuple",     "tuple",       "range",
                                        "generator", "dict_keys", "dict_values", "dict_items"};
-    static const char *const types[] = {"nothing", "Undefined", "NoneType", "bool",
-                                        "int",     "float",     "str",      "list",
-                                        "dict",    "Namespace", "Macro",    "LoopContext",
-                                        "function"};
+    static const char *const types[] = {"nothing", "Undefined",   "NoneType", "bool", "int",
+                                        "float",   "str",         "list",     "dict", "Namespace",
+                                        "Macro",   "LoopContext", "function"};
     return v.type == LP_JINJA_SEQ ? seqs[v.seq->kind] : types[v.type];
 }
 
@@ -224,17 +236,23 @@ bool lp_jinja_is_tuple(lp_value v) {
 }
 
 bool lp_jinja_as_int(lp_value v, int64_t *out) {
-    if (v.type == LP_JINJA_BOOL) *out = v.b;
-    else if (v.type == LP_JINJA_INT) *out = v.i;
-    else return false;
+    if (v.type == LP_JINJA_BOOL)
+        *out = v.b;
+    else if (v.type == LP_JINJA_INT)
+        *out = v.i;
+    else
+        return false;
     return true;
 }
 
 bool lp_jinja_as_double(lp_value v, double *out) {
     int64_t i;
-    if (v.type == LP_JINJA_FLOAT) *out = v.f;
-    else if (lp_jinja_as_int(v, &i)) *out = (double)i;
-    else return false;
+    if (v.type == LP_JINJA_FLOAT)
+        *out = v.f;
+    else if (lp_jinja_as_int(v, &i))
+        *out = (double)i;
+    else
+        return false;
     return true;
 }
 
@@ -242,14 +260,22 @@ bool lp_jinja_truth(lp_value v) {
     switch (v.type) {
     case LP_JINJA_ABSENT:
     case LP_JINJA_UNDEFINED:
-    case LP_JINJA_NONE: return false;
-    case LP_JINJA_BOOL: return v.b;
-    case LP_JINJA_INT: return v.i != 0;
-    case LP_JINJA_FLOAT: return v.f != 0;
-    case LP_JINJA_STRING: return v.s.len != 0;
-    case LP_JINJA_SEQ: return v.seq->kind == LP_JINJA_ITER || v.seq->n != 0;
-    case LP_JINJA_DICT: return v.dict->n != 0;
-    default: return true;
+    case LP_JINJA_NONE:
+        return false;
+    case LP_JINJA_BOOL:
+        return v.b;
+    case LP_JINJA_INT:
+        return v.i != 0;
+    case LP_JINJA_FLOAT:
+        return v.f != 0;
+    case LP_JINJA_STRING:
+        return v.s.len != 0;
+    case LP_JINJA_SEQ:
+        return v.seq->kind == LP_JINJA_ITER || v.seq->n != 0;
+    case LP_JINJA_DICT:
+        return v.dict->n != 0;
+    default:
+        return true;
     }
 }
 
@@ -267,16 +293,22 @@ bool lp_jinja_hashable(struct lp_jinja_run *run, lp_value v, unsigned depth, boo
 bool lp_jinja_length(struct lp_jinja_run *run, lp_value v, bool *has_length, int64_t *out) {
     *has_length = true;
     switch (v.type) {
-    case LP_JINJA_UNDEFINED: *out = 0; return true;
+    case LP_JINJA_UNDEFINED:
+        *out = 0;
+        return true;
     case LP_JINJA_STRING:
         *out = (int64_t)lp_jinja_str_count(v.s);
         return lp_jinja_spend_bytes(run, v.s.len);
-    case LP_JINJA_DICT: *out = (int64_t)v.dict->n; return true;
+    case LP_JINJA_DICT:
+        *out = (int64_t)v.dict->n;
+        return true;
     case LP_JINJA_SEQ:
         *out = (int64_t)v.seq->n;
         *has_length = v.seq->kind != LP_JINJA_ITER;
         return true;
-    default: *has_length = false; return true;
+    default:
+        *has_length = false;
+        return true;
     }
 }
 
@@ -303,8 +335,10 @@ bool lp_jinja_items(struct lp_jinja_run *run, lp_value v, lp_value **items, size
     *items = NULL;
     *n = 0;
     switch (v.type) {
-    case LP_JINJA_UNDEFINED: return true;
-    case LP_JINJA_STRING: return characters(run, v.s, items, n);
+    case LP_JINJA_UNDEFINED:
+        return true;
+    case LP_JINJA_STRING:
+        return characters(run, v.s, items, n);
     case LP_JINJA_DICT:
         *n = v.dict->n;
         *items = lp_jinja_alloc(run, *n, sizeof **items);
@@ -383,13 +417,19 @@ bool lp_jinja_equal(struct lp_jinja_run *run, lp_value a, lp_value b, unsigned d
     if (a.type != b.type) return true;
     switch (a.type) {
     case LP_JINJA_UNDEFINED:
-    case LP_JINJA_NONE: *out = true; return true;
+    case LP_JINJA_NONE:
+        *out = true;
+        return true;
     case LP_JINJA_STRING:
         *out = lp_str_equal(a.s, b.s);
         return a.s.len != b.s.len || lp_jinja_spend_bytes(run, a.s.len);
-    case LP_JINJA_SEQ: return seq_equal(run, a.seq, b.seq, depth, out);
-    case LP_JINJA_DICT: return dict_equal(run, a.dict, b.dict, depth, out);
-    default: *out = a.dict == b.dict; return true; // identity
+    case LP_JINJA_SEQ:
+        return seq_equal(run, a.seq, b.seq, depth, out);
+    case LP_JINJA_DICT:
+        return dict_equal(run, a.dict, b.dict, depth, out);
+    default:
+        *out = a.dict == b.dict;
+        return true; // identity
     }
 }
 
@@ -438,7 +478,8 @@ bool lp_jinja_contains(struct lp_jinja_run *run, lp_value container, lp_value it
     *out = false;
     lp_value *found;
     switch (container.type) {
-    case LP_JINJA_UNDEFINED: return true;
+    case LP_JINJA_UNDEFINED:
+        return true;
     case LP_JINJA_STRING:
         if (!lp_jinja_is_str(item))
             return lp_jinja_fail(run, LP_STATUS_FORMAT, "'in' on a string needs a string, not %s",
@@ -479,6 +520,7 @@ bool lp_jinja_fail_undefined(struct lp_jinja_run *run, lp_value v) {
                              "'%.*s' is forbidden: templates may not change lists and dicts or "
                              "reach the inside of objects (use a namespace, or '+' to extend)",
                              LP_STR_ARGS(v.s));
-    default: return lp_jinja_fail(run, LP_STATUS_FORMAT, "%.*s", LP_STR_ARGS(v.s));
+    default:
+        return lp_jinja_fail(run, LP_STATUS_FORMAT, "%.*s", LP_STR_ARGS(v.s));
     }
 }

@@ -1,9 +1,9 @@
 // Values of the template language, and the run that owns them.
 //
 // A value is small and copied freely; what it points to lives in the run's arena until the end of
-// the rendering, so nothing is freed one by one and strings can share bytes: strip, split and slices
-// give views. Lists and dicts are never changed after they were built (templates may not mutate
-// them); a namespace is the one thing that changes.
+// the rendering, so nothing is freed one by one and strings can share bytes: strip, split and
+// slices give views. Lists and dicts are never changed after they were built (templates may not
+// mutate them); a namespace is the one thing that changes.
 //
 // Every function that can fail returns false with the run's error filled. One thread per run.
 #ifndef LP_TEXT_JINJA_VALUE_H
@@ -18,10 +18,10 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
-#define LP_JINJA_MAX_DEPTH 1000       // nested evaluation: blocks, operators, macro calls
-#define LP_JINJA_MAX_VALUE_DEPTH 200  // nested lists and dicts, where they are walked
-#define LP_JINJA_MAX_RANGE 100000     // as Jinja's sandbox
-#define LP_JINJA_MAX_PARAMS 8         // of a builtin
+#define LP_JINJA_MAX_DEPTH 1000      // nested evaluation: blocks, operators, macro calls
+#define LP_JINJA_MAX_VALUE_DEPTH 200 // nested lists and dicts, where they are walked
+#define LP_JINJA_MAX_RANGE 100000    // as Jinja's sandbox
+#define LP_JINJA_MAX_PARAMS 8        // of a builtin
 
 enum lp_jinja_type {
     LP_JINJA_ABSENT, // an argument that was not given; templates never see it
@@ -97,10 +97,10 @@ struct lp_jinja_run {
     struct lp_bytes scratch; // strings under construction, nested like a stack
     uint64_t max_steps, steps;
     unsigned depth;
-    uint32_t line;                      // of the node at work
-    const struct lp_jinja_dict *vars;   // given by the caller
+    uint32_t line;                                                    // of the node at work
+    const struct lp_jinja_dict *vars;                                 // given by the caller
     enum { LP_JINJA_ONWARD, LP_JINJA_BREAK, LP_JINJA_CONTINUE } jump; // on the way out of a body
-    uint64_t n_macros;                  // made so far: each may hold on to a scope
+    uint64_t n_macros; // made so far: each may hold on to a scope
     struct lp_err *err;
     lp_status status;
 };
@@ -110,8 +110,8 @@ struct lp_jinja_run {
 // Fills the error with "chat template, line N: ..."; returns false.
 bool lp_jinja_fail(struct lp_jinja_run *run, lp_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-bool lp_jinja_spend(struct lp_jinja_run *run, uint64_t steps);   // LIMIT when used up
-bool lp_jinja_spend_bytes(struct lp_jinja_run *run, size_t n);   // work on n bytes
+bool lp_jinja_spend(struct lp_jinja_run *run, uint64_t steps);         // LIMIT when used up
+bool lp_jinja_spend_bytes(struct lp_jinja_run *run, size_t n);         // work on n bytes
 void *lp_jinja_alloc(struct lp_jinja_run *run, size_t n, size_t size); // NULL: error is filled
 
 // Strings under construction: begin, append, end (gives the text, copied to the arena).
@@ -122,9 +122,15 @@ bool lp_jinja_build_end(struct lp_jinja_run *run, size_t begin, lp_value *out);
 
 // ---- constructors -----------------------------------------------------------------------------
 
-static inline lp_value lp_jinja_none(void) { return (lp_value){.type = LP_JINJA_NONE}; }
-static inline lp_value lp_jinja_bool(bool b) { return (lp_value){.type = LP_JINJA_BOOL, .b = b}; }
-static inline lp_value lp_jinja_int(int64_t i) { return (lp_value){.type = LP_JINJA_INT, .i = i}; }
+static inline lp_value lp_jinja_none(void) {
+    return (lp_value){.type = LP_JINJA_NONE};
+}
+static inline lp_value lp_jinja_bool(bool b) {
+    return (lp_value){.type = LP_JINJA_BOOL, .b = b};
+}
+static inline lp_value lp_jinja_int(int64_t i) {
+    return (lp_value){.type = LP_JINJA_INT, .i = i};
+}
 static inline lp_value lp_jinja_float(double f) {
     return (lp_value){.type = LP_JINJA_FLOAT, .f = f};
 }
@@ -157,8 +163,12 @@ bool lp_jinja_from_json(struct lp_jinja_run *run, const json_t *json, unsigned d
 // ---- questions --------------------------------------------------------------------------------
 
 const char *lp_jinja_type_name(lp_value v); // as Python calls it: "str", "dict", ...
-static inline bool lp_jinja_is_str(lp_value v) { return v.type == LP_JINJA_STRING; }
-static inline bool lp_jinja_is_undefined(lp_value v) { return v.type == LP_JINJA_UNDEFINED; }
+static inline bool lp_jinja_is_str(lp_value v) {
+    return v.type == LP_JINJA_STRING;
+}
+static inline bool lp_jinja_is_undefined(lp_value v) {
+    return v.type == LP_JINJA_UNDEFINED;
+}
 static inline bool lp_jinja_is_seq(lp_value v, enum lp_jinja_seq_kind kind) {
     return v.type == LP_JINJA_SEQ && v.seq->kind == kind;
 }
@@ -186,7 +196,7 @@ bool lp_jinja_fail_undefined(struct lp_jinja_run *run, lp_value v);
 
 // v as {{ v }} prints it. A string is passed through with its mark.
 bool lp_jinja_to_str(struct lp_jinja_run *run, lp_value v, lp_value *out);
-bool lp_jinja_add_str(struct lp_jinja_run *run, lp_value v);  // appends it to the scratch
+bool lp_jinja_add_str(struct lp_jinja_run *run, lp_value v); // appends it to the scratch
 bool lp_jinja_add_repr(struct lp_jinja_run *run, lp_value v, unsigned depth);
 void lp_jinja_float_repr(double x, char out[40]);
 double lp_jinja_strtod(const char *text, char **end); // strtod with "." in every locale

@@ -80,7 +80,8 @@ void lp_pair_merge(struct lp_pair_work *work, size_t n, lp_pair_fn fn, const voi
     }
     for (size_t i = 0; i < n; i++) {
         rank_pair(work, (uint32_t)i, fn, ctx);
-        if (symbols[i].rank != LP_PAIR_NONE) work->heap[work->n_heap++] = heap_key(work, (uint32_t)i);
+        if (symbols[i].rank != LP_PAIR_NONE)
+            work->heap[work->n_heap++] = heap_key(work, (uint32_t)i);
     }
     for (size_t i = work->n_heap / 2; i-- > 0;) sift_down(work->heap, work->n_heap, i);
 

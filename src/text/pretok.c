@@ -2,11 +2,11 @@
 // regular expressions applied in sequence, every one inside each piece that the earlier ones left;
 // what a match covers becomes a piece, and so does what lies between matches.
 //
-// The expressions are those of the models' own tokenizer files, run by PCRE2 (with its JIT where the
-// machine allows it; without, the same results come more slowly). Two things are spelled out because
-// engines differ: white space (PCRE2's \s also takes U+180E) and the script Han (newer PCRE2
-// releases take script extensions too). Every expression here is linear in the text: a repeat is
-// followed by what it can give back in one step, or the match begins where the repeat began.
+// The expressions are those of the models' own tokenizer files, run by PCRE2 (with its JIT where
+// the machine allows it; without, the same results come more slowly). Two things are spelled out
+// because engines differ: white space (PCRE2's \s also takes U+180E) and the script Han (newer
+// PCRE2 releases take script extensions too). Every expression here is linear in the text: a repeat
+// is followed by what it can give back in one step, or the match begins where the repeat began.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include <stdlib.h>
@@ -57,7 +57,8 @@
     "\\x{fb13}-\\x{fb17}\\x{ff21}-\\x{ff3a}\\x{ff41}-\\x{ff5a}\\x{10400}-\\x{1044f}" \
     "\\x{104b0}-\\x{104d3}\\x{104d8}-\\x{104fb}\\x{10c80}-\\x{10cb2}\\x{10cc0}-\\x{10cf2}" \
     "\\x{118a0}-\\x{118df}\\x{1e900}-\\x{1e943}"
-// The second range runs from ':' to '~' and so holds the ASCII letters; that is how the file has it.
+// The second range runs from ':' to '~' and so holds the ASCII letters; that is how the file has
+// it.
 #define DEEPSEEK1_SYMBOLS                                                                          \
     SPACE "?[\\x{21}-\\x{2f}\\x{3a}-\\x{7e}\\x{ff01}-\\x{ff0f}\\x{ff1a}-\\x{ff5e}\\x{2018}-\\x{201f}"  \
           "\\x{3000}-\\x{3002}]+"
@@ -183,7 +184,8 @@ lp_status lp_pretok_new(struct lp_pretok **out, const struct lp_pretok_row *row,
         status = lp_err_memory(err, 256, "a pre-tokenizer");
         goto out;
     }
-    // The expressions are ours and linear: the guards against runaway ones would only fail long texts.
+    // The expressions are ours and linear: the guards against runaway ones would only fail long
+    // texts.
     pcre2_set_match_limit(pretok->limits, UINT32_MAX);
     pcre2_set_depth_limit(pretok->limits, UINT32_MAX);
     for (size_t i = 0; row->patterns[i] && i < MAX_PATTERNS && !status; i++)

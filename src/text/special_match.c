@@ -14,7 +14,9 @@ static int compare(const void *a, const void *b) {
     return (x->text.len > y->text.len) - (x->text.len < y->text.len);
 }
 
-static unsigned char byte_at(struct lp_str text, size_t at) { return (unsigned char)text.data[at]; }
+static unsigned char byte_at(struct lp_str text, size_t at) {
+    return (unsigned char)text.data[at];
+}
 
 void lp_specials_index(struct lp_specials *specials) {
     if (specials->n) qsort(specials->list, specials->n, sizeof *specials->list, compare);
@@ -26,12 +28,14 @@ void lp_specials_index(struct lp_specials *specials) {
 }
 
 // The first of list[low..high) whose byte at depth is at least value; all are longer than depth.
-static uint32_t lower_bound(const struct lp_special *list, uint32_t low, uint32_t high, size_t depth,
-                            unsigned value) {
+static uint32_t lower_bound(const struct lp_special *list, uint32_t low, uint32_t high,
+                            size_t depth, unsigned value) {
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
-        if (byte_at(list[middle].text, depth) < value) low = middle + 1;
-        else high = middle;
+        if (byte_at(list[middle].text, depth) < value)
+            low = middle + 1;
+        else
+            high = middle;
     }
     return low;
 }

@@ -1,6 +1,6 @@
 // SentencePiece-style BPE by score: spaces become U+2581, the text is cut into characters, and the
-// adjacent pair whose concatenation is the token with the highest score is joined, leftmost on ties,
-// until none is a token. What is left and is no token becomes byte tokens <0x00> ... <0xFF>.
+// adjacent pair whose concatenation is the token with the highest score is joined, leftmost on
+// ties, until none is a token. What is left and is no token becomes byte tokens <0x00> ... <0xFF>.
 // Only normal and user-defined tokens are joined to; control tokens cannot be spelled by text.
 #include <inttypes.h>
 #include <math.h>
@@ -41,10 +41,11 @@ static lp_status find_bytes(struct lp_tokenizer *tok, bool by_text_alone, struct
     }
     for (unsigned i = 0; i < 256; i++)
         if (byte_ids[i] < 0)
-            return lp_err_set(err, LP_STATUS_FORMAT,
-                              "tokenizer.ggml.tokens has no byte token <0x%02X>; the tokenizer model "
-                              "\"llama\" needs all 256",
-                              i);
+            return lp_err_set(
+                err, LP_STATUS_FORMAT,
+                "tokenizer.ggml.tokens has no byte token <0x%02X>; the tokenizer model "
+                "\"llama\" needs all 256",
+                i);
     return LP_OK;
 }
 
@@ -59,17 +60,19 @@ static uint32_t rank_of_score(float score) {
 lp_status lp_spm_init(struct lp_tokenizer *tok, const struct lp_vocab_params *params,
                       struct lp_err *err) {
     if (!params->scores)
-        return lp_err_set(err, LP_STATUS_FORMAT,
-                          "tokenizer.ggml.scores is missing; the tokenizer model \"llama\" needs it");
+        return lp_err_set(
+            err, LP_STATUS_FORMAT,
+            "tokenizer.ggml.scores is missing; the tokenizer model \"llama\" needs it");
     lp_status status = find_bytes(tok, !params->types, err);
     if (status) return status;
     tok->spm.ranks = lp_realloc(NULL, tok->n_tokens, sizeof *tok->spm.ranks);
-    if (!tok->spm.ranks) return lp_err_memory(err, tok->n_tokens * sizeof(uint32_t), "token scores");
+    if (!tok->spm.ranks)
+        return lp_err_memory(err, tok->n_tokens * sizeof(uint32_t), "token scores");
     for (uint32_t id = 0; id < tok->n_tokens; id++) {
         float score = params->scores[id];
         if (isnan(score))
-            return lp_err_set(err, LP_STATUS_FORMAT, "tokenizer.ggml.scores[%" PRIu32 "] is not a number",
-                              id);
+            return lp_err_set(err, LP_STATUS_FORMAT,
+                              "tokenizer.ggml.scores[%" PRIu32 "] is not a number", id);
         bool joins = tok->types[id] == LP_TOKEN_NORMAL || tok->types[id] == LP_TOKEN_USER_DEFINED;
         tok->spm.ranks[id] = joins ? rank_of_score(score) : LP_PAIR_NONE;
     }

@@ -1,5 +1,6 @@
 // Text to ids: mend the UTF-8, cut out special tokens, hand each fragment between them to the
-// vocabulary's own algorithm, add BOS and EOS where asked. On an error the caller's list is as it was.
+// vocabulary's own algorithm, add BOS and EOS where asked. On an error the caller's list is as it
+// was.
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "text/tokenizer_parts.h"
@@ -71,8 +72,9 @@ static lp_status encode_all(const struct lp_tokenizer *tok, struct lp_encode_wor
 lp_status lp_tokenizer_encode(const struct lp_tokenizer *tok, struct lp_str text, unsigned flags,
                               int32_t **ids, size_t *n_ids, size_t *capacity, struct lp_err *err) {
     if (text.len > MAX_TEXT_BYTES)
-        return lp_err_set(err, LP_STATUS_LIMIT, "the text has %zu bytes, at most %d can be tokenized",
-                          text.len, MAX_TEXT_BYTES);
+        return lp_err_set(err, LP_STATUS_LIMIT,
+                          "the text has %zu bytes, at most %d can be tokenized", text.len,
+                          MAX_TEXT_BYTES);
     struct lp_encode_work work = {0};
     struct lp_bytes mended = {0};
     struct lp_ids list = {*ids, *n_ids, *capacity};
@@ -80,13 +82,15 @@ lp_status lp_tokenizer_encode(const struct lp_tokenizer *tok, struct lp_str text
     bool bos = (flags & LP_ENCODE_BOS_EOS) && tok->add_bos;
     bool eos = (flags & LP_ENCODE_BOS_EOS) && tok->add_eos;
     lp_status status = mend_utf8(&text, &mended, err);
-    if (!status && bos && !lp_ids_push(&list, tok->bos)) status = lp_err_memory(err, 4, "token ids");
+    if (!status && bos && !lp_ids_push(&list, tok->bos))
+        status = lp_err_memory(err, 4, "token ids");
     if (!status) status = encode_all(tok, &work, text, flags & LP_ENCODE_SPECIAL, &list, err);
     if (!status && bos && list.n > first + 1 && list.data[first + 1] == tok->bos) {
         list.n--; // the text brings its own
         memmove(list.data + first, list.data + first + 1, (list.n - first) * sizeof *list.data);
     }
-    if (!status && eos && !lp_ids_push(&list, tok->eos)) status = lp_err_memory(err, 4, "token ids");
+    if (!status && eos && !lp_ids_push(&list, tok->eos))
+        status = lp_err_memory(err, 4, "token ids");
     lp_pair_release(&work.pairs);
     lp_pretok_work_release(&work.pretok);
     lp_bytes_release(&work.text);

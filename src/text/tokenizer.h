@@ -1,6 +1,7 @@
-// The tokenizer of a GGUF file: byte-level BPE (tokenizer.ggml.model "gpt2") and SentencePiece-style
-// BPE by score ("llama"). Vocabulary, merges and pre-tokenizer come from plain arrays, so that this
-// folder needs no GGUF reader; engine/ fills struct lp_vocab_params from the file.
+// The tokenizer of a GGUF file: byte-level BPE (tokenizer.ggml.model "gpt2") and
+// SentencePiece-style BPE by score ("llama"). Vocabulary, merges and pre-tokenizer come from plain
+// arrays, so that this folder needs no GGUF reader; engine/ fills struct lp_vocab_params from the
+// file.
 //
 // Thread-safe after lp_tokenizer_new: encode and decode take no locks and change nothing.
 #ifndef LP_TEXT_TOKENIZER_H
@@ -26,9 +27,9 @@ struct lp_vocab_params {
     struct lp_str pre;           // tokenizer.ggml.pre; empty = "default" (gpt2 only)
     const struct lp_str *tokens; // [n_tokens]
     uint32_t n_tokens;
-    const int32_t *types;         // [n_tokens] or NULL = all normal
-    const float *scores;          // [n_tokens] or NULL; needed by "llama"
-    const struct lp_str *merges;  // [n_merges] "left right"; needed by "gpt2"
+    const int32_t *types;        // [n_tokens] or NULL = all normal
+    const float *scores;         // [n_tokens] or NULL; needed by "llama"
+    const struct lp_str *merges; // [n_merges] "left right"; needed by "gpt2"
     uint32_t n_merges;
     int32_t bos, eos, eot, eom, unk, pad; // -1 where the file has none
     int32_t add_bos, add_eos;             // 1, 0, or -1 = the pre-tokenizer's default
@@ -71,8 +72,10 @@ bool lp_tokenizer_is_stop(const struct lp_tokenizer *tok, int32_t id);
 // Never to be sampled: unused or padding tokens ([PAD123]), ids at or past n_tokens.
 bool lp_tokenizer_is_unused(const struct lp_tokenizer *tok, int32_t id);
 bool lp_tokenizer_is_special(const struct lp_tokenizer *tok, int32_t id); // control or unknown
-int32_t lp_tokenizer_find(const struct lp_tokenizer *tok, struct lp_str text); // token of this very text, or -1
-struct lp_str lp_tokenizer_token(const struct lp_tokenizer *tok, int32_t id); // as the file spells it
+int32_t lp_tokenizer_find(const struct lp_tokenizer *tok,
+                          struct lp_str text); // token of this very text, or -1
+struct lp_str lp_tokenizer_token(const struct lp_tokenizer *tok,
+                                 int32_t id); // as the file spells it
 
 // Appends the raw bytes that token id stands for (no UTF-8 guarantee: a character may span tokens).
 // skip_special leaves control and unknown tokens out; user-defined ones (<think>, <tool_call>) are
@@ -89,7 +92,9 @@ struct lp_detok {
     uint8_t n_held;
 };
 void lp_detok_init(struct lp_detok *detok, const struct lp_tokenizer *tok, bool skip_special);
-bool lp_detok_push(struct lp_detok *detok, int32_t id, struct lp_bytes *out); // appends whole characters
-bool lp_detok_finish(struct lp_detok *detok, struct lp_bytes *out); // flushes a cut character as U+FFFD
+bool lp_detok_push(struct lp_detok *detok, int32_t id,
+                   struct lp_bytes *out); // appends whole characters
+bool lp_detok_finish(struct lp_detok *detok,
+                     struct lp_bytes *out); // flushes a cut character as U+FFFD
 
 #endif

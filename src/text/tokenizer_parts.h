@@ -48,7 +48,8 @@ const struct lp_pretok_row *lp_pretok_find(struct lp_str name); // empty = "defa
 const struct lp_pretok_row *lp_pretok_rows(size_t *n);
 
 struct lp_pretok; // compiled patterns; not changed by splitting
-lp_status lp_pretok_new(struct lp_pretok **out, const struct lp_pretok_row *row, struct lp_err *err);
+lp_status lp_pretok_new(struct lp_pretok **out, const struct lp_pretok_row *row,
+                        struct lp_err *err);
 void lp_pretok_free(struct lp_pretok *pretok); // NULL is allowed
 
 // Scratch of one thread; zero-initialise. ends[0..n) are the pieces' ends as offsets in the text.
@@ -83,7 +84,7 @@ lp_status lp_bpe_init(struct lp_tokenizer *tok, const struct lp_vocab_params *pa
                       struct lp_err *err);
 lp_status lp_bpe_encode(const struct lp_tokenizer *tok, struct lp_encode_work *work,
                         struct lp_str piece, struct lp_ids *ids, struct lp_err *err);
-uint32_t lp_bpe_byte_char(unsigned byte); // the code point that stands for a byte
+uint32_t lp_bpe_byte_char(unsigned byte);  // the code point that stands for a byte
 int lp_bpe_char_byte(uint32_t code_point); // or -1
 
 // spm.c

@@ -1,6 +1,7 @@
-// Builds a tokenizer from the arrays of a GGUF file, checks them, and answers questions about single
-// tokens. What is checked here the rest relies on: token texts are unique but for unused ones,
-// special tokens are well-formed UTF-8 (so cutting them out leaves well-formed text), ids are in range.
+// Builds a tokenizer from the arrays of a GGUF file, checks them, and answers questions about
+// single tokens. What is checked here the rest relies on: token texts are unique but for unused
+// ones, special tokens are well-formed UTF-8 (so cutting them out leaves well-formed text), ids are
+// in range.
 #include <inttypes.h>
 
 #include "base/alloc.h"
@@ -10,7 +11,8 @@
 
 // [PAD123]: the filler that converters append to reach the embedding's row count.
 static bool is_padding(struct lp_str text) {
-    if (text.len < 6 || memcmp(text.data, "[PAD", 4) || text.data[text.len - 1] != ']') return false;
+    if (text.len < 6 || memcmp(text.data, "[PAD", 4) || text.data[text.len - 1] != ']')
+        return false;
     for (size_t i = 4; i + 1 < text.len; i++)
         if (text.data[i] < '0' || text.data[i] > '9') return false;
     return true;
@@ -35,8 +37,8 @@ static lp_status copy_texts(struct lp_tokenizer *tok, const struct lp_vocab_para
     for (uint32_t id = 0; id < tok->n_tokens; id++) {
         size_t len = params->tokens[id].len;
         if (len > INT32_MAX || !lp_add_size(total, len, &total))
-            return lp_err_set(err, LP_STATUS_LIMIT, "tokenizer.ggml.tokens[%" PRIu32 "] has %zu bytes",
-                              id, len);
+            return lp_err_set(err, LP_STATUS_LIMIT,
+                              "tokenizer.ggml.tokens[%" PRIu32 "] has %zu bytes", id, len);
         if (len > tok->max_token_bytes) tok->max_token_bytes = (uint32_t)len;
     }
     tok->tokens = lp_realloc(NULL, tok->n_tokens, sizeof *tok->tokens);
@@ -59,18 +61,20 @@ static lp_status check_type(const struct lp_tokenizer *tok, uint32_t id, int32_t
     struct lp_str text = tok->tokens[id];
     if (type < LP_TOKEN_NORMAL || type > LP_TOKEN_BYTE)
         return lp_err_set(err, LP_STATUS_FORMAT,
-                          "tokenizer.ggml.token_type[%" PRIu32 "] is %" PRId32 ", known are 1 to 6", id,
-                          type);
+                          "tokenizer.ggml.token_type[%" PRIu32 "] is %" PRId32 ", known are 1 to 6",
+                          id, type);
     if (type == LP_TOKEN_BYTE && lp_spm_byte_of(text) < 0)
         return lp_err_set(err, LP_STATUS_FORMAT,
-                          "token %" PRIu32 " \"%.*s\" is typed as a byte; its text must be <0xNN> with "
+                          "token %" PRIu32
+                          " \"%.*s\" is typed as a byte; its text must be <0xNN> with "
                           "two hexadecimal digits",
                           id, LP_STR_ARGS(text));
-    bool special = type == LP_TOKEN_CONTROL || type == LP_TOKEN_UNKNOWN || type == LP_TOKEN_USER_DEFINED;
+    bool special =
+        type == LP_TOKEN_CONTROL || type == LP_TOKEN_UNKNOWN || type == LP_TOKEN_USER_DEFINED;
     if (special && !is_utf8(text))
-        return lp_err_set(err, LP_STATUS_FORMAT,
-                          "special token %" PRIu32 " is not valid UTF-8, so it cannot be found in text",
-                          id);
+        return lp_err_set(
+            err, LP_STATUS_FORMAT,
+            "special token %" PRIu32 " is not valid UTF-8, so it cannot be found in text", id);
     return LP_OK;
 }
 
@@ -97,7 +101,8 @@ static lp_status map_texts(struct lp_tokenizer *tok, struct lp_err *err) {
                 return lp_err_memory(err, tok->n_tokens, "the vocabulary's index");
             if (old != LP_MAP_NONE && !filler)
                 return lp_err_set(err, LP_STATUS_FORMAT,
-                                  "tokens %" PRIu32 " and %" PRIu32 " have the same text \"%.*s\"; which "
+                                  "tokens %" PRIu32 " and %" PRIu32
+                                  " have the same text \"%.*s\"; which "
                                   "one is meant cannot be told",
                                   old, id, LP_STR_ARGS(tok->tokens[id]));
         }
@@ -120,7 +125,8 @@ static lp_status check_ids(const struct lp_tokenizer *tok, const struct lp_vocab
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++)
         if (ids[i].id < -1 || (ids[i].id >= 0 && (uint32_t)ids[i].id >= tok->n_tokens))
             return lp_err_set(err, LP_STATUS_FORMAT,
-                              "tokenizer.ggml.%s is %" PRId32 ", the vocabulary has %" PRIu32 " tokens",
+                              "tokenizer.ggml.%s is %" PRId32 ", the vocabulary has %" PRIu32
+                              " tokens",
                               ids[i].key, ids[i].id, tok->n_tokens);
     return LP_OK;
 }
@@ -137,11 +143,13 @@ static lp_status set_ends(struct lp_tokenizer *tok, const struct lp_vocab_params
     tok->bos = spm_default(tok, params, params->bos, 1);
     tok->eos = spm_default(tok, params, params->eos, 2);
     if (params->add_bos == 1 && tok->bos < 0)
-        return lp_err_set(err, LP_STATUS_FORMAT, "tokenizer.ggml.add_bos_token is true, but the file has "
-                                                 "no tokenizer.ggml.bos_token_id");
+        return lp_err_set(err, LP_STATUS_FORMAT,
+                          "tokenizer.ggml.add_bos_token is true, but the file has "
+                          "no tokenizer.ggml.bos_token_id");
     if (params->add_eos == 1 && tok->eos < 0)
-        return lp_err_set(err, LP_STATUS_FORMAT, "tokenizer.ggml.add_eos_token is true, but the file has "
-                                                 "no tokenizer.ggml.eos_token_id");
+        return lp_err_set(err, LP_STATUS_FORMAT,
+                          "tokenizer.ggml.add_eos_token is true, but the file has "
+                          "no tokenizer.ggml.eos_token_id");
     tok->add_bos = tok->bos >= 0 && (params->add_bos < 0 ? default_bos : params->add_bos != 0);
     tok->add_eos = tok->eos >= 0 && params->add_eos > 0;
     tok->add_space_prefix = tok->is_spm && params->add_space_prefix != 0;
@@ -156,7 +164,8 @@ static lp_status collect_specials(struct lp_tokenizer *tok, struct lp_err *err) 
     size_t n = 0;
     for (uint32_t id = 0; id < tok->n_tokens; id++) n += is_found_in_text(tok->types[id]);
     tok->specials.list = lp_realloc(NULL, n, sizeof *tok->specials.list);
-    if (!tok->specials.list) return lp_err_memory(err, n * sizeof *tok->specials.list, "special tokens");
+    if (!tok->specials.list)
+        return lp_err_memory(err, n * sizeof *tok->specials.list, "special tokens");
     for (uint32_t id = 0; id < tok->n_tokens; id++) {
         struct lp_str text = tok->tokens[id];
         // Of fillers with one text only the token that the text leads to counts.
@@ -222,7 +231,8 @@ static lp_status build(struct lp_tokenizer *tok, const struct lp_vocab_params *p
         tok->ignore_merges = row->ignore_merges;
         status = lp_pretok_new(&tok->pretok, row, err);
     }
-    if (!status) status = tok->is_spm ? lp_spm_init(tok, params, err) : lp_bpe_init(tok, params, err);
+    if (!status)
+        status = tok->is_spm ? lp_spm_init(tok, params, err) : lp_bpe_init(tok, params, err);
     return status;
 }
 
@@ -232,8 +242,10 @@ lp_status lp_tokenizer_new(struct lp_tokenizer **out, const struct lp_vocab_para
     struct lp_tokenizer *tok = lp_alloc(1, sizeof *tok);
     if (!tok) return lp_err_memory(err, sizeof *tok, "the tokenizer");
     lp_status status = build(tok, params, err);
-    if (status) lp_tokenizer_free(tok);
-    else *out = tok;
+    if (status)
+        lp_tokenizer_free(tok);
+    else
+        *out = tok;
     return status;
 }
 
@@ -257,10 +269,18 @@ static bool in_range(const struct lp_tokenizer *tok, int32_t id) {
     return id >= 0 && (uint32_t)id < tok->n_tokens;
 }
 
-uint32_t lp_tokenizer_n_tokens(const struct lp_tokenizer *tok) { return tok->n_tokens; }
-int32_t lp_tokenizer_bos(const struct lp_tokenizer *tok) { return tok->bos; }
-int32_t lp_tokenizer_eos(const struct lp_tokenizer *tok) { return tok->eos; }
-bool lp_tokenizer_adds_bos(const struct lp_tokenizer *tok) { return tok->add_bos; }
+uint32_t lp_tokenizer_n_tokens(const struct lp_tokenizer *tok) {
+    return tok->n_tokens;
+}
+int32_t lp_tokenizer_bos(const struct lp_tokenizer *tok) {
+    return tok->bos;
+}
+int32_t lp_tokenizer_eos(const struct lp_tokenizer *tok) {
+    return tok->eos;
+}
+bool lp_tokenizer_adds_bos(const struct lp_tokenizer *tok) {
+    return tok->add_bos;
+}
 
 const int32_t *lp_tokenizer_stop_ids(const struct lp_tokenizer *tok, size_t *n) {
     *n = tok->n_stops;

@@ -31,7 +31,8 @@ static int generate(limpid_engine *engine, const int32_t *ids, size_t n_ids, int
     limpid_event event = {.kind = LIMPID_EVENT_TOKEN};
     int status = 0;
     while (status == 0 && event.kind != LIMPID_EVENT_DONE) {
-        if (limpid_request_next(request, &event, &err)) status = fail(err.text);
+        if (limpid_request_next(request, &event, &err))
+            status = fail(err.text);
         else if (event.text_len) {
             json_t *more = json_pack("s+%", json_string_value(text), event.text, event.text_len);
             json_decref(text);
@@ -41,7 +42,9 @@ static int generate(limpid_engine *engine, const int32_t *ids, size_t n_ids, int
     }
     if (status == 0) {
         json_t *line = json_pack("{s:O, s:I}", "text", text, "n_prompt", (json_int_t)n_ids);
-        if (!line || json_dumpf(line, stdout, JSON_COMPACT) || putchar('\n') == EOF || fflush(stdout)) status = fail("cannot write");
+        if (!line || json_dumpf(line, stdout, JSON_COMPACT) || putchar('\n') == EOF ||
+            fflush(stdout))
+            status = fail("cannot write");
         json_decref(line);
     }
     json_decref(text);
@@ -57,11 +60,14 @@ static int answer(limpid_model *model, limpid_engine *engine, const char *line) 
     json_int_t max_new;
     int32_t *ids;
     json_t *request = json_loads(line, 0, &where);
-    if (!request || json_unpack_ex(request, &where, 0, "{s:s%, s:I}", "prompt", &prompt, &prompt_bytes, "max_new", &max_new)) {
+    if (!request || json_unpack_ex(request, &where, 0, "{s:s%, s:I}", "prompt", &prompt,
+                                   &prompt_bytes, "max_new", &max_new)) {
         json_decref(request);
         return fail(where.text);
     }
-    int status = limpid_tokenize(model, prompt, prompt_bytes, LIMPID_SPECIAL, &ids, &n_ids, &err) ? fail(err.text) : 0;
+    int status = limpid_tokenize(model, prompt, prompt_bytes, LIMPID_SPECIAL, &ids, &n_ids, &err)
+                     ? fail(err.text)
+                     : 0;
     if (status == 0) {
         status = generate(engine, ids, n_ids, max_new);
         limpid_free(ids);
@@ -71,16 +77,23 @@ static int answer(limpid_model *model, limpid_engine *engine, const char *line) 
 }
 
 // One NAME=VALUE argument.
-static bool set_option(const char *text, limpid_model_options *model, limpid_engine_options *engine) {
+static bool set_option(const char *text, limpid_model_options *model,
+                       limpid_engine_options *engine) {
     const char *value = strchr(text, '=');
     if (!value) return false;
     size_t n = (size_t)(value++ - text);
-    if (n == 2 && !strncmp(text, "kv", n)) engine->kv_type = value;
-    else if (n == 5 && !strncmp(text, "route", n)) engine->route = value;
-    else if (n == 5 && !strncmp(text, "chunk", n)) engine->chunk = atoll(value);
-    else if (n == 7 && !strncmp(text, "backend", n)) model->backend = value;
-    else if (n == 7 && !strncmp(text, "threads", n)) model->n_threads = atoi(value);
-    else return false;
+    if (n == 2 && !strncmp(text, "kv", n))
+        engine->kv_type = value;
+    else if (n == 5 && !strncmp(text, "route", n))
+        engine->route = value;
+    else if (n == 5 && !strncmp(text, "chunk", n))
+        engine->chunk = atoll(value);
+    else if (n == 7 && !strncmp(text, "backend", n))
+        model->backend = value;
+    else if (n == 7 && !strncmp(text, "threads", n))
+        model->n_threads = atoi(value);
+    else
+        return false;
     return true;
 }
 

@@ -1,5 +1,5 @@
-// What the tests of the matrix operations share: weights of every type from arbitrary bytes with sane
-// scales, the activation rounding of 8-bit kernels in plain C, outputs with guards.
+// What the tests of the matrix operations share: weights of every type from arbitrary bytes with
+// sane scales, the activation rounding of 8-bit kernels in plain C, outputs with guards.
 #ifndef TESTS_MAT_FIXTURE_H
 #define TESTS_MAT_FIXTURE_H
 
@@ -26,17 +26,22 @@ struct scale_fields {
     lp_type type;
     int d, second;
 };
-#define D_ONLY(type, block) {LP_TYPE_##type, offsetof(struct block, d), -1}
-#define D_AND(type, block, field) {LP_TYPE_##type, offsetof(struct block, d), offsetof(struct block, field)}
+#define D_ONLY(type, block)                                                                        \
+    { LP_TYPE_##type, offsetof(struct block, d), -1 }
+#define D_AND(type, block, field)                                                                  \
+    { LP_TYPE_##type, offsetof(struct block, d), offsetof(struct block, field) }
 static const struct scale_fields scale_fields[] = {
-    D_ONLY(Q4_0, lp_block_q4_0), D_AND(Q4_1, lp_block_q4_1, m), D_ONLY(Q5_0, lp_block_q5_0),
-    D_AND(Q5_1, lp_block_q5_1, m), D_ONLY(Q8_0, lp_block_q8_0), D_AND(Q2_K, lp_block_q2_k, dmin),
-    D_ONLY(Q3_K, lp_block_q3_k), D_AND(Q4_K, lp_block_q4_k, dmin), D_AND(Q5_K, lp_block_q5_k, dmin),
-    D_ONLY(Q6_K, lp_block_q6_k), D_ONLY(IQ2_XXS, lp_block_iq2_xxs), D_ONLY(IQ2_XS, lp_block_iq2_xs),
-    D_ONLY(IQ3_XXS, lp_block_iq3_xxs), D_ONLY(IQ1_S, lp_block_iq1_s), D_ONLY(IQ4_NL, lp_block_iq4_nl),
-    D_ONLY(IQ3_S, lp_block_iq3_s), D_ONLY(IQ2_S, lp_block_iq2_s), D_ONLY(IQ4_XS, lp_block_iq4_xs),
-    D_ONLY(TQ1_0, lp_block_tq1_0), D_ONLY(TQ2_0, lp_block_tq2_0), D_ONLY(Q1_0, lp_block_q1_0),
-    D_ONLY(Q2_0, lp_block_q2_0),
+    D_ONLY(Q4_0, lp_block_q4_0),       D_AND(Q4_1, lp_block_q4_1, m),
+    D_ONLY(Q5_0, lp_block_q5_0),       D_AND(Q5_1, lp_block_q5_1, m),
+    D_ONLY(Q8_0, lp_block_q8_0),       D_AND(Q2_K, lp_block_q2_k, dmin),
+    D_ONLY(Q3_K, lp_block_q3_k),       D_AND(Q4_K, lp_block_q4_k, dmin),
+    D_AND(Q5_K, lp_block_q5_k, dmin),  D_ONLY(Q6_K, lp_block_q6_k),
+    D_ONLY(IQ2_XXS, lp_block_iq2_xxs), D_ONLY(IQ2_XS, lp_block_iq2_xs),
+    D_ONLY(IQ3_XXS, lp_block_iq3_xxs), D_ONLY(IQ1_S, lp_block_iq1_s),
+    D_ONLY(IQ4_NL, lp_block_iq4_nl),   D_ONLY(IQ3_S, lp_block_iq3_s),
+    D_ONLY(IQ2_S, lp_block_iq2_s),     D_ONLY(IQ4_XS, lp_block_iq4_xs),
+    D_ONLY(TQ1_0, lp_block_tq1_0),     D_ONLY(TQ2_0, lp_block_tq2_0),
+    D_ONLY(Q1_0, lp_block_q1_0),       D_ONLY(Q2_0, lp_block_q2_0),
 };
 #undef D_ONLY
 #undef D_AND
@@ -66,7 +71,8 @@ static inline void fix_scales(lp_type type, uint8_t *data, size_t n_bytes, struc
 }
 
 // A weight whose block bytes are random, or all `fill` (>= 0). Float types: normal values, or where
-// fill is given the value (float)fill. Exactly as large as it must be, so that ASan sees a read past.
+// fill is given the value (float)fill. Exactly as large as it must be, so that ASan sees a read
+// past.
 static inline struct lp_weight new_weight(lp_type type, int64_t n_in, int64_t n_out, int64_t n_mats,
                                           int fill, struct lp_rng *rng) {
     const struct lp_type_info *info = lp_type_info((uint32_t)type);
@@ -75,7 +81,8 @@ static inline struct lp_weight new_weight(lp_type type, int64_t n_in, int64_t n_
     size_t n_bytes = (size_t)(row_bytes * (uint64_t)(n_out * n_mats));
     uint8_t *data = lp_alloc(n_bytes, 1);
     assert_non_null(data);
-    for (size_t i = 0; i < n_bytes; i++) data[i] = (uint8_t)(fill >= 0 ? (uint64_t)fill : lp_rng_u64(rng));
+    for (size_t i = 0; i < n_bytes; i++)
+        data[i] = (uint8_t)(fill >= 0 ? (uint64_t)fill : lp_rng_u64(rng));
     if (info->block_values == 1)
         for (int64_t i = 0; i < n_in * n_out * n_mats; i++) {
             float value = fill >= 0 ? (float)fill : lp_rng_normal(rng);
@@ -83,8 +90,14 @@ static inline struct lp_weight new_weight(lp_type type, int64_t n_in, int64_t n_
         }
     else
         fix_scales(type, data, n_bytes, rng);
-    return (struct lp_weight){.data = data, .type = type, .n_in = n_in, .n_out = n_out, .n_mats = n_mats,
-                              .row_bytes = row_bytes, .mat_bytes = row_bytes * (size_t)n_out, .name = "test"};
+    return (struct lp_weight){.data = data,
+                              .type = type,
+                              .n_in = n_in,
+                              .n_out = n_out,
+                              .n_mats = n_mats,
+                              .row_bytes = row_bytes,
+                              .mat_bytes = row_bytes * (size_t)n_out,
+                              .name = "test"};
 }
 
 static inline const uint8_t *row_of(const struct lp_weight *w, int64_t mat, int64_t row) {
@@ -131,11 +144,12 @@ struct expected {
     double exact, loose; // of the unrounded row; how far rounding may move the sum
 };
 
-// Row of weights times an activation row in double, with the activations as the device's kernel sees
-// them.
+// Row of weights times an activation row in double, with the activations as the device's kernel
+// sees them.
 static inline struct expected expect_dot(const struct lp_device *dev, const struct lp_weight *w,
                                          int64_t mat, int64_t row, const float *x) {
-    float *values = new_floats(3 * w->n_in, 0), *rounded = values + w->n_in, *half = rounded + w->n_in;
+    float *values = new_floats(3 * w->n_in, 0), *rounded = values + w->n_in,
+          *half = rounded + w->n_in;
     lp_type_info((uint32_t)w->type)->dequant(row_of(w, mat, row), values, (size_t)w->n_in);
     memcpy(rounded, x, (size_t)w->n_in * sizeof *x);
     if (rounds_activations(dev, w->type)) round_row(x, w->n_in, rounded, half);
@@ -152,7 +166,8 @@ static inline struct expected expect_dot(const struct lp_device *dev, const stru
 
 // ---- devices
 
-static inline struct lp_device *open_cpu(int n_threads, const char *level, const struct lp_reserve *need) {
+static inline struct lp_device *open_cpu(int n_threads, const char *level,
+                                         const struct lp_reserve *need) {
     struct lp_device *dev = NULL;
     struct lp_err err = {0};
     struct lp_device_options options = {.n_threads = n_threads, .cpu_level = level};
@@ -163,6 +178,7 @@ static inline struct lp_device *open_cpu(int n_threads, const char *level, const
 
 #define FOR_WEIGHT_TYPES(info)                                                                     \
     for (uint32_t id_ = 0; id_ < LP_TYPE_COUNT; id_++)                                             \
-        for (const struct lp_type_info *info = lp_type_info(id_); info && info->is_weight; info = NULL)
+        for (const struct lp_type_info *info = lp_type_info(id_); info && info->is_weight;         \
+             info = NULL)
 
 #endif

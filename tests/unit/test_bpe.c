@@ -24,7 +24,8 @@ static void test_mini_model_equals_tokenizers(void **state) {
     json_t *json = load_json("tests/data/tokenizer/mini_cases.json"), *item;
     size_t i;
     assert_true(assert_cases(tok, json) >= 300);
-    json_array_foreach(json, i, item) assert_round_trip(tok, json_str(json_object_get(item, "text")));
+    json_array_foreach(json, i, item)
+        assert_round_trip(tok, json_str(json_object_get(item, "text")));
     json_decref(json);
     lp_tokenizer_free(tok);
     vocab_release(&v);
@@ -55,10 +56,10 @@ static void test_merge_order(void **state) {
     struct vocab v;
     vocab_bytes(&v, "glm4", A_TOKENS, 5, A_MERGES, 5);
     struct lp_tokenizer *tok = make(&v);
-    assert_ids(tok, "aaa", 0, 256, 'a');                  // leftmost first
-    assert_ids(tok, "aaaaaaa", 0, 257, 256, 'a');         // 4 + 2 + 1
-    assert_ids(tok, "abc", 0, 260);                       // b c (rank 2) before a b (rank 3)
-    assert_ids(tok, "aabc", 0, 256, 259);                 // a a first of all
+    assert_ids(tok, "aaa", 0, 256, 'a');          // leftmost first
+    assert_ids(tok, "aaaaaaa", 0, 257, 256, 'a'); // 4 + 2 + 1
+    assert_ids(tok, "abc", 0, 260);               // b c (rank 2) before a b (rank 3)
+    assert_ids(tok, "aabc", 0, 256, 259);         // a a first of all
     assert_ids(tok, "ab", 0, 258);
     lp_tokenizer_free(tok);
     vocab_release(&v);
@@ -138,7 +139,10 @@ static void test_missing_bytes(void **state) {
     v.tokens[' '] = lp_str_from("\xC4\xA0");
     v.tokens[4] = lp_str_from("qq"); // as in SmolLM2's vocabulary: left out, as there
     struct lp_tokenizer *tok = make(&v);
-    assert_ids(tok, "a\x04" "b", 0, 'a', 'b');
+    assert_ids(tok,
+               "a\x04"
+               "b",
+               0, 'a', 'b');
     lp_tokenizer_free(tok);
     vocab_release(&v);
 }
@@ -175,11 +179,14 @@ static void test_large_vocabulary(void **state) {
     for (size_t len = 2; len <= 4; len++) {
         for (uint32_t i = 0; i < (len == 2 ? 676 : len == 3 ? 17576 : N_FOUR); i++) {
             char word[5], merge[8];
-            for (size_t k = 0, rest = i; k < len; k++, rest /= 26) word[k] = (char)('a' + rest % 26);
+            for (size_t k = 0, rest = i; k < len; k++, rest /= 26)
+                word[k] = (char)('a' + rest % 26);
             v.tokens[n++] = (struct lp_str){lp_arena_strndup(&v.arena, word, len), len};
             for (size_t cut = 1; cut < (len == 3 ? 2 : len) && cut < 3; cut++) {
-                int size = snprintf(merge, sizeof merge, "%.*s %.*s", (int)cut, word, (int)(len - cut), word + cut);
-                v.merges[n_merges++] = (struct lp_str){lp_arena_strndup(&v.arena, merge, (size_t)size), (size_t)size};
+                int size = snprintf(merge, sizeof merge, "%.*s %.*s", (int)cut, word,
+                                    (int)(len - cut), word + cut);
+                v.merges[n_merges++] =
+                    (struct lp_str){lp_arena_strndup(&v.arena, merge, (size_t)size), (size_t)size};
             }
         }
     }

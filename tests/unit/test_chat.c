@@ -112,16 +112,18 @@ static void messages_are_prepared(void **state) {
     struct lp_bytes out = {0};
     struct lp_err err = {0};
     assert_int_equal(
-        chat("{{ messages[0].role }} {{ messages[1].content }} "
-             "{{ messages[1].tool_calls | map(attribute='function.arguments') | list }} {{ x }}",
-             "[{\"role\":\"developer\",\"content\":\"c\"},{\"role\":\"assistant\",\"tool_calls\":["
-             "{\"function\":{\"arguments\":\"{\\\"b\\\":1,\\\"a\\\":[1.0,18446744073709551616]}\"}},"
-             "{\"function\":{\"arguments\":\"null\"}},{\"function\":{}},"
-             "{\"function\":{\"arguments\":{\"k\":true}}}]}]",
-             "{\"x\": [null]}", &out, &err),
+        chat(
+            "{{ messages[0].role }} {{ messages[1].content }} "
+            "{{ messages[1].tool_calls | map(attribute='function.arguments') | list }} {{ x }}",
+            "[{\"role\":\"developer\",\"content\":\"c\"},{\"role\":\"assistant\",\"tool_calls\":["
+            "{\"function\":{\"arguments\":\"{\\\"b\\\":1,\\\"a\\\":[1.0,18446744073709551616]}\"}},"
+            "{\"function\":{\"arguments\":\"null\"}},{\"function\":{}},"
+            "{\"function\":{\"arguments\":{\"k\":true}}}]}]",
+            "{\"x\": [null]}", &out, &err),
         LP_OK);
-    assert_string_equal(out.data, "system None [{'b': 1.0, 'a': [1.0, 1.8446744073709552e+19]}, {}, {}, "
-                                  "{'k': True}] [None]");
+    assert_string_equal(out.data,
+                        "system None [{'b': 1.0, 'a': [1.0, 1.8446744073709552e+19]}, {}, {}, "
+                        "{'k': True}] [None]");
     lp_bytes_release(&out);
 }
 

@@ -1,5 +1,5 @@
-// The body of /v1/completions: every kind of prompt, defaults, types and ranges. That a fuzz target reads
-// arbitrary bytes with the same function is in fuzz/fuzz_request.c.
+// The body of /v1/completions: every kind of prompt, defaults, types and ranges. That a fuzz target
+// reads arbitrary bytes with the same function is in fuzz/fuzz_request.c.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,9 @@
 static struct lp_completion_params p;
 static struct lp_api_error err;
 
-static bool parse(const char *body) { return lp_completion_params_parse(&p, body, strlen(body), &err); }
+static bool parse(const char *body) {
+    return lp_completion_params_parse(&p, body, strlen(body), &err);
+}
 
 static int release(void **state) {
     (void)state;
@@ -26,15 +28,18 @@ static void refuses(const char *body, const char *param, const char *part_of_mes
     assert_int_equal(err.http, 400);
     assert_string_equal(err.type, "invalid_request_error");
     assert_string_equal(err.param, param);
-    if (!strstr(err.message, part_of_message)) fail_msg("'%s' lacks '%s'", err.message, part_of_message);
+    if (!strstr(err.message, part_of_message))
+        fail_msg("'%s' lacks '%s'", err.message, part_of_message);
     lp_completion_params_release(&p);
 }
 
 static void what_is_absent_or_null_has_its_default(void **state) {
     (void)state;
     const char *bodies[] = {"{\"prompt\": \"x\"}",
-                            "{\"prompt\": \"x\", \"max_tokens\": null, \"temperature\": null, \"stop\": null, \"n\": null,"
-                            "\"seed\": null, \"logprobs\": null, \"model\": null, \"stream_options\": null, \"best_of\": null}"};
+                            "{\"prompt\": \"x\", \"max_tokens\": null, \"temperature\": null, "
+                            "\"stop\": null, \"n\": null,"
+                            "\"seed\": null, \"logprobs\": null, \"model\": null, "
+                            "\"stream_options\": null, \"best_of\": null}"};
     for (size_t i = 0; i < 2; i++) {
         assert_true(parse(bodies[i]));
         assert_int_equal(p.max_tokens, 16);
@@ -52,10 +57,13 @@ static void what_is_absent_or_null_has_its_default(void **state) {
 
 static void every_field_arrives(void **state) {
     (void)state;
-    assert_true(parse("{\"prompt\": \"x\", \"max_tokens\": 7, \"temperature\": 0.5, \"top_p\": 0.25, \"top_k\": 3, \"n\": 2,"
-                      "\"best_of\": 2, \"seed\": -9223372036854775808, \"logprobs\": 20, \"stop\": [\"a\", \"bc\"], \"echo\": true,"
-                      "\"stream\": true, \"stream_options\": {\"include_usage\": true}, \"ignore_eos\": true,"
-                      "\"skip_special_tokens\": false, \"add_special_tokens\": false, \"model\": \"m\"}"));
+    assert_true(parse(
+        "{\"prompt\": \"x\", \"max_tokens\": 7, \"temperature\": 0.5, \"top_p\": 0.25, \"top_k\": "
+        "3, \"n\": 2,"
+        "\"best_of\": 2, \"seed\": -9223372036854775808, \"logprobs\": 20, \"stop\": [\"a\", "
+        "\"bc\"], \"echo\": true,"
+        "\"stream\": true, \"stream_options\": {\"include_usage\": true}, \"ignore_eos\": true,"
+        "\"skip_special_tokens\": false, \"add_special_tokens\": false, \"model\": \"m\"}"));
     assert_int_equal(p.max_tokens, 7);
     assert_true(p.temperature == 0.5 && p.top_p == 0.25);
     assert_int_equal(p.top_k, 3);
@@ -123,16 +131,22 @@ static void bad_json_is_refused_with_its_place(void **state) {
 // What would change the output is not dropped in silence; what asks for nothing is accepted.
 static void unsupported_settings_are_refused_by_name(void **state) {
     (void)state;
-    refuses("{\"prompt\": \"x\", \"presence_penalty\": 0.1}", "presence_penalty", "not supported in this version");
-    refuses("{\"prompt\": \"x\", \"frequency_penalty\": \"0\"}", "frequency_penalty", "not supported");
-    refuses("{\"prompt\": \"x\", \"guided_json\": {\"type\": \"object\"}}", "guided_json", "not supported");
+    refuses("{\"prompt\": \"x\", \"presence_penalty\": 0.1}", "presence_penalty",
+            "not supported in this version");
+    refuses("{\"prompt\": \"x\", \"frequency_penalty\": \"0\"}", "frequency_penalty",
+            "not supported");
+    refuses("{\"prompt\": \"x\", \"guided_json\": {\"type\": \"object\"}}", "guided_json",
+            "not supported");
     refuses("{\"prompt\": \"x\", \"stop_token_ids\": [1]}", "stop_token_ids", "not supported");
     refuses("{\"prompt\": \"x\", \"use_beam_search\": true}", "use_beam_search", "not supported");
     refuses("{\"prompt\": \"x\", \"best_of\": 3, \"n\": 2}", "best_of", "equals n (2)");
-    refuses("{\"prompt\": \"x\", \"stream\": true, \"stream_options\": {\"continuous_usage_stats\": true}}",
+    refuses("{\"prompt\": \"x\", \"stream\": true, \"stream_options\": "
+            "{\"continuous_usage_stats\": true}}",
             "stream_options.continuous_usage_stats", "not supported");
-    assert_true(parse("{\"prompt\": \"x\", \"presence_penalty\": 0.0, \"repetition_penalty\": 1.0, \"guided_json\": null,"
-                      "\"stop_token_ids\": [], \"use_beam_search\": false, \"suffix\": \"\", \"best_of\": 1, \"unheard_of\": 3}"));
+    assert_true(parse("{\"prompt\": \"x\", \"presence_penalty\": 0.0, \"repetition_penalty\": 1.0, "
+                      "\"guided_json\": null,"
+                      "\"stop_token_ids\": [], \"use_beam_search\": false, \"suffix\": \"\", "
+                      "\"best_of\": 1, \"unheard_of\": 3}"));
 }
 
 static void a_key_that_comes_twice_counts_once(void **state) {

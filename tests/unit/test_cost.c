@@ -20,7 +20,8 @@ static void open_file(struct opened *o, const char *path) {
     assert_int_equal(lp_gguf_open(&o->gguf, path, &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&o->dev, NULL, &err), LP_OK);
     assert_int_equal(lp_hparams_read(&o->h, o->gguf, &err), LP_OK);
-    assert_int_equal(lp_binding_make(&o->binding, &o->h, o->gguf, lp_backend_ref.supports, o->dev, &err), LP_OK);
+    assert_int_equal(
+        lp_binding_make(&o->binding, &o->h, o->gguf, lp_backend_ref.supports, o->dev, &err), LP_OK);
 }
 
 static void close_file(struct opened *o) {
@@ -29,24 +30,35 @@ static void close_file(struct opened *o) {
     lp_gguf_close(o->gguf);
 }
 
-static struct lp_cost cost(const struct opened *o, int64_t n_past, int64_t n_rows, int64_t n_logit_rows) {
+static struct lp_cost cost(const struct opened *o, int64_t n_past, int64_t n_rows,
+                           int64_t n_logit_rows) {
     struct lp_cost c = {0};
     struct lp_cost_work work = {.n_past = n_past, .n_rows = n_rows, .n_logit_rows = n_logit_rows};
     lp_cost_step(&o->h, &o->binding, &work, 2, &c);
     return c;
 }
 
-// dsa_shared: embedding 64, 4 heads, query latent 32, latent 32, rope 16, nope 32, v 32; 12 indexer heads
-// of 64, top_k 16, full on 4 of 8 layers; FFN 128 on 3 layers, 2 of 6 experts of 32 and a shared one on 5;
-// vocabulary 320. Values:
+// dsa_shared: embedding 64, 4 heads, query latent 32, latent 32, rope 16, nope 32, v 32; 12 indexer
+// heads of 64, top_k 16, full on 4 of 8 layers; FFN 128 on 3 layers, 2 of 6 experts of 32 and a
+// shared one on 5; vocabulary 320. Values:
 enum {
-    LAYER = 64 * 32 + 32 * 192 + 64 * 48 + 2 * 4 * 32 * 32 + 128 * 64, // q_a, q_b, kv_a, k_b and v_b, output
+    LAYER = 64 * 32 + 32 * 192 + 64 * 48 + 2 * 4 * 32 * 32 +
+            128 * 64, // q_a, q_b, kv_a, k_b and v_b, output
     LAYER_VECTORS = 64 + 32 + 32 + 64,
-    INDEX_KEY = 64 * 64, INDEX_NORM = 2 * 64, INDEX_QUERY = 32 * 768, INDEX_PROJ = 64 * 12,
-    DENSE = 3 * 64 * 128, EXPERT = 3 * 64 * 32, SHARED = 3 * 64 * 32, ROUTER = 64 * 6, ROUTER_BIAS = 6,
+    INDEX_KEY = 64 * 64,
+    INDEX_NORM = 2 * 64,
+    INDEX_QUERY = 32 * 768,
+    INDEX_PROJ = 64 * 12,
+    DENSE = 3 * 64 * 128,
+    EXPERT = 3 * 64 * 32,
+    SHARED = 3 * 64 * 32,
+    ROUTER = 64 * 6,
+    ROUTER_BIAS = 6,
     HEAD = 64 * 320,
-    MAPPED_STEP = 8 * LAYER + 4 * INDEX_KEY + 3 * DENSE + 5 * (2 * EXPERT + SHARED) + 64 /* of the embedding */ + HEAD,
-    COPIED_STEP = 8 * LAYER_VECTORS + 4 * INDEX_NORM + 5 * (ROUTER + ROUTER_BIAS) + 64 /* output norm */,
+    MAPPED_STEP = 8 * LAYER + 4 * INDEX_KEY + 3 * DENSE + 5 * (2 * EXPERT + SHARED) +
+                  64 /* of the embedding */ + HEAD,
+    COPIED_STEP =
+        8 * LAYER_VECTORS + 4 * INDEX_NORM + 5 * (ROUTER + ROUTER_BIAS) + 64 /* output norm */,
 };
 
 static void decode_reads_each_weight_once(void **state) {
@@ -58,7 +70,8 @@ static void decode_reads_each_weight_once(void **state) {
     assert_true(below.cache_bytes == 8.0 * 8 * 48 * 2);
     assert_true(below.int_madds == 0);
     struct lp_cost above = cost(&o, 31, 1, 1); // 32 keys, 16 are selected
-    assert_true(above.weight_bytes == 2.0 * (MAPPED_STEP + 4 * INDEX_QUERY) + 4.0 * (COPIED_STEP + 4 * INDEX_PROJ));
+    assert_true(above.weight_bytes ==
+                2.0 * (MAPPED_STEP + 4 * INDEX_QUERY) + 4.0 * (COPIED_STEP + 4 * INDEX_PROJ));
     assert_true(above.cache_bytes == 8.0 * 16 * 48 * 2 + 4.0 * 32 * 64 * 2);
     double matrices = 8 * LAYER + 4 * (INDEX_KEY + INDEX_QUERY + INDEX_PROJ) + 3 * DENSE +
                       5 * (ROUTER + 2 * EXPERT + SHARED) + HEAD;
@@ -72,7 +85,8 @@ static void rows_of_a_step_share_weights(void **state) {
     struct opened o = {0};
     open_file(&o, GOLDEN("dsa_shared"));
     struct lp_cost one = cost(&o, 0, 1, 0), two = cost(&o, 0, 2, 0);
-    // Two rows touch 6 * (1 - (4/6)^2) = 10/3 experts instead of 2, and one more row of the embedding.
+    // Two rows touch 6 * (1 - (4/6)^2) = 10/3 experts instead of 2, and one more row of the
+    // embedding.
     double more = 2 * (5 * EXPERT * (10.0 / 3 - 2) + 64);
     assert_float_equal((float)(two.weight_bytes - one.weight_bytes), (float)more, 1);
     struct lp_cost logits = cost(&o, 0, 2, 1);
@@ -84,7 +98,8 @@ static void copies_are_those_of_placement(void **state) {
     (void)state;
     struct opened o = {0};
     open_file(&o, GOLDEN("dsa_shared"));
-    uint64_t copies = 8 * LAYER_VECTORS + 4 * (INDEX_NORM + INDEX_PROJ) + 5 * (ROUTER + ROUTER_BIAS) + 64 + 16 / 2;
+    uint64_t copies = 8 * LAYER_VECTORS + 4 * (INDEX_NORM + INDEX_PROJ) +
+                      5 * (ROUTER + ROUTER_BIAS) + 64 + 16 / 2;
     assert_int_equal(lp_cost_float32_bytes(&o.h, &o.binding), 4 * copies);
     uint64_t mapped = 8 * LAYER + 4 * (INDEX_KEY + INDEX_QUERY) + 3 * DENSE +
                       5 * (6 * EXPERT + SHARED) + 2 * HEAD;
@@ -92,21 +107,24 @@ static void copies_are_those_of_placement(void **state) {
     close_file(&o);
 }
 
-// qwen3: the output matrix is the embedding; grouped-query attention, 4 heads over 2 of 32, every key read.
+// qwen3: the output matrix is the embedding; grouped-query attention, 4 heads over 2 of 32, every
+// key read.
 static void tied_head_and_grouped_queries(void **state) {
     (void)state;
     struct opened o = {0};
     open_file(&o, GOLDEN("qwen3"));
     assert_null(o.binding.model.tensor[LP_SLOT_OUTPUT]);
     struct lp_cost without = cost(&o, 9, 1, 0), with = cost(&o, 9, 1, 1);
-    assert_true(with.weight_bytes - without.weight_bytes == (double)o.binding.model.tensor[LP_SLOT_TOKEN_EMBD]->n_bytes);
+    assert_true(with.weight_bytes - without.weight_bytes ==
+                (double)o.binding.model.tensor[LP_SLOT_TOKEN_EMBD]->n_bytes);
     assert_true(with.cache_bytes == 10.0 * o.h.n_layers * 2 * (32 + 32) * 2);
     close_file(&o);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decode_reads_each_weight_once), cmocka_unit_test(rows_of_a_step_share_weights),
-        cmocka_unit_test(copies_are_those_of_placement), cmocka_unit_test(tied_head_and_grouped_queries)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(decode_reads_each_weight_once),
+                                       cmocka_unit_test(rows_of_a_step_share_weights),
+                                       cmocka_unit_test(copies_are_those_of_placement),
+                                       cmocka_unit_test(tied_head_and_grouped_queries)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

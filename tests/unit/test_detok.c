@@ -1,8 +1,10 @@
-// Ids to text: single pieces, and the streaming form, whose output must not depend on where tokens cut.
+// Ids to text: single pieces, and the streaming form, whose output must not depend on where tokens
+// cut.
 #include "tokenizer_build.h"
 
 // All ids through the streaming form; every chunk must be well-formed UTF-8.
-static struct lp_bytes stream(const struct lp_tokenizer *tok, struct lp_ids ids, bool skip_special) {
+static struct lp_bytes stream(const struct lp_tokenizer *tok, struct lp_ids ids,
+                              bool skip_special) {
     struct lp_bytes out = {0};
     struct lp_detok detok;
     lp_detok_init(&detok, tok, skip_special);
@@ -18,8 +20,8 @@ static struct lp_bytes stream(const struct lp_tokenizer *tok, struct lp_ids ids,
     return out;
 }
 
-static void assert_stream(const struct lp_tokenizer *tok, const int32_t *ids, size_t n, bool skip_special,
-                          const char *want) {
+static void assert_stream(const struct lp_tokenizer *tok, const int32_t *ids, size_t n,
+                          bool skip_special, const char *want) {
     struct lp_bytes out = stream(tok, (struct lp_ids){(int32_t *)ids, n, n}, skip_special);
     assert_string_equal(out.data ? out.data : "", want);
     lp_bytes_release(&out);
@@ -57,11 +59,11 @@ static void test_bad_bytes(void **state) {
     vocab_bytes(&v, "glm4", NULL, 0, NULL, 0);
     struct lp_tokenizer *tok = make(&v);
     ASSERT_STREAM(tok, true, "\xF0\x9F\x98\x80", 0xF0, 0x9F, 0x98, 0x80);
-    ASSERT_STREAM(tok, true, BAD, 0xF0, 0x9F, 0x98);               // cut at the end: one mark
-    ASSERT_STREAM(tok, true, BAD "a", 0xF0, 0x9F, 0x98, 'a');      // cut by another: one mark
-    ASSERT_STREAM(tok, true, BAD BAD, 0x80, 0xBF);                 // lone continuations
-    ASSERT_STREAM(tok, true, BAD BAD BAD, 0xED, 0xA0, 0x80);       // a surrogate
-    ASSERT_STREAM(tok, true, BAD BAD, 0xC0, 0x80);                 // overlong
+    ASSERT_STREAM(tok, true, BAD, 0xF0, 0x9F, 0x98);          // cut at the end: one mark
+    ASSERT_STREAM(tok, true, BAD "a", 0xF0, 0x9F, 0x98, 'a'); // cut by another: one mark
+    ASSERT_STREAM(tok, true, BAD BAD, 0x80, 0xBF);            // lone continuations
+    ASSERT_STREAM(tok, true, BAD BAD BAD, 0xED, 0xA0, 0x80);  // a surrogate
+    ASSERT_STREAM(tok, true, BAD BAD, 0xC0, 0x80);            // overlong
     ASSERT_STREAM(tok, true, BAD BAD BAD BAD, 0xF5, 0x80, 0x80, 0x80);
     ASSERT_STREAM(tok, true, BAD "\xC3\xA9", 0xC3, 0xC3, 0xA9);
     ASSERT_STREAM(tok, true, BAD BAD BAD, 0xF4, 0x90, 0x80);
@@ -78,7 +80,8 @@ static void test_bad_bytes(void **state) {
 
 static void test_kinds_of_tokens(void **state) {
     (void)state;
-    static const char *const extra[] = {"<|user|>", "<think>", "[PAD1]", "x y", "\xC4\xA0hi", "<unk>"};
+    static const char *const extra[] = {"<|user|>", "<think>",    "[PAD1]",
+                                        "x y",      "\xC4\xA0hi", "<unk>"};
     struct vocab v;
     vocab_bytes(&v, "glm4", extra, 6, NULL, 0);
     v.types[256] = LP_TOKEN_CONTROL;
@@ -88,11 +91,13 @@ static void test_kinds_of_tokens(void **state) {
     struct lp_tokenizer *tok = make(&v);
     ASSERT_STREAM(tok, true, "<think> hi", 256, 257, 261, 260);
     ASSERT_STREAM(tok, false, "<|user|><think><unk> hi", 256, 257, 261, 260);
-    ASSERT_STREAM(tok, true, "[PAD1]x y", 258, 259); // 259: no byte is spelled " ", so it is plain text
+    ASSERT_STREAM(tok, true, "[PAD1]x y", 258,
+                  259); // 259: no byte is spelled " ", so it is plain text
     struct lp_bytes out = {0};
     assert_false(lp_tokenizer_piece(tok, -1, true, &out));
     assert_false(lp_tokenizer_piece(tok, 262, true, &out));
-    ASSERT_STREAM(tok, true, "\xC3\xA9", 0xC3, 256, 0xA9); // a skipped token does not cut a character
+    ASSERT_STREAM(tok, true, "\xC3\xA9", 0xC3, 256,
+                  0xA9); // a skipped token does not cut a character
     lp_bytes_release(&out);
     lp_tokenizer_free(tok);
     vocab_release(&v);
@@ -115,9 +120,9 @@ static void test_spm(void **state) {
     }
     int32_t space = lp_tokenizer_find(tok, lp_str_from("\xE2\x96\x81"));
     assert_true(space >= 0);
-    ASSERT_STREAM(tok, true, "", space);            // the prefix alone
+    ASSERT_STREAM(tok, true, "", space); // the prefix alone
     ASSERT_STREAM(tok, true, " ", space, space);
-    ASSERT_STREAM(tok, false, "<s> ", 1, space);    // only the very first space is dropped
+    ASSERT_STREAM(tok, false, "<s> ", 1, space); // only the very first space is dropped
     lp_tokenizer_free(tok);
     v.params.add_space_prefix = 0;
     tok = make(&v);
@@ -145,8 +150,10 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_streams_what_was_encoded), cmocka_unit_test(test_bad_bytes),
-        cmocka_unit_test(test_kinds_of_tokens),          cmocka_unit_test(test_spm),
+        cmocka_unit_test(test_streams_what_was_encoded),
+        cmocka_unit_test(test_bad_bytes),
+        cmocka_unit_test(test_kinds_of_tokens),
+        cmocka_unit_test(test_spm),
         cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,7 +37,8 @@ static void every_f16_is_exact(void **state) {
 static void between_two_f16_the_nearer_wins_and_a_tie_goes_to_even(void **state) {
     (void)state;
     for (uint32_t h = 0; h < 0x7c00; h++) {
-        double low = f16_value((uint16_t)h), high = h == 0x7bff ? 65536.0 : f16_value((uint16_t)(h + 1));
+        double low = f16_value((uint16_t)h),
+               high = h == 0x7bff ? 65536.0 : f16_value((uint16_t)(h + 1));
         float middle = (float)((low + high) / 2); // exact: one bit more than f16
         uint32_t even = h & 1 ? h + 1 : h;
         for (uint32_t sign = 0; sign < 2; sign++) {
@@ -67,10 +68,10 @@ static void bf16_is_the_upper_half_rounded_to_even(void **state) {
     (void)state;
     assert_true(lp_bf16_to_f32(0x3fc0) == 1.5f);
     assert_true(isinf(lp_bf16_to_f32(0x7f80)));
-    assert_int_equal(lp_f32_to_bf16(1.0f + 0x1p-8f), 0x3f80);           // tie, even below
+    assert_int_equal(lp_f32_to_bf16(1.0f + 0x1p-8f), 0x3f80); // tie, even below
     assert_int_equal(lp_f32_to_bf16(1.0f + 0x1p-8f + 0x1p-23f), 0x3f81);
-    assert_int_equal(lp_f32_to_bf16(1.0f + 3 * 0x1p-8f), 0x3f82);       // tie, even above
-    assert_int_equal(lp_f32_to_bf16(3.4028235e38f), 0x7f80);            // the nearest is infinity
+    assert_int_equal(lp_f32_to_bf16(1.0f + 3 * 0x1p-8f), 0x3f82); // tie, even above
+    assert_int_equal(lp_f32_to_bf16(3.4028235e38f), 0x7f80);      // the nearest is infinity
     uint32_t payload = 0xff800001;
     float nan_value;
     memcpy(&nan_value, &payload, sizeof nan_value);

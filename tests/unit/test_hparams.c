@@ -239,7 +239,7 @@ static void absurd_values_are_named(void **state) {
                                        {"block_count", GB_STR, 0, "79"},
                                        {"expert_weights_norm", GB_U32, 1, 0},
                                        {"rope.scaling.type", GB_STR, 0, "longrope"},
-        {"rope.scaling.factor", GB_F32, 4, 0},
+                                       {"rope.scaling.factor", GB_F32, 4, 0},
                                        {"attention.sliding_window", GB_U32, 4096, 0},
                                        {"final_logit_softcapping", GB_F32, 30, 0}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -46,10 +46,12 @@ static void invalid_utf8_is_passed_through(void **state) {
     (void)state;
     struct lp_bytes out = {0};
     struct lp_err err = {0};
-    assert_int_equal(render("{% set x = 'a\xff\xe4\xb8' %}{{ x|length }}{{ x[::-1]|upper|trim }}{{ x }}",
-                            NULL, NULL, &out, &err),
-                     LP_OK);
-    assert_string_equal(out.data, "4\xb8\xe4\xff" "Aa\xff\xe4\xb8");
+    assert_int_equal(
+        render("{% set x = 'a\xff\xe4\xb8' %}{{ x|length }}{{ x[::-1]|upper|trim }}{{ x }}", NULL,
+               NULL, &out, &err),
+        LP_OK);
+    assert_string_equal(out.data, "4\xb8\xe4\xff"
+                                  "Aa\xff\xe4\xb8");
     lp_bytes_release(&out);
 }
 

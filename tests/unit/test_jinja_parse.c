@@ -37,9 +37,9 @@ static lp_status parse_repeated(const char *begin, const char *again, size_t n, 
 static void deep_nesting_is_refused(void **state) {
     (void)state;
     static const char *const pairs[][2] = {
-        {"(", ")"},     {"[", "]"},    {"{'a':", "}"}, {"not ", ""},        {"- ", ""},
-        {"a[", "]"},    {"f(", ")"},   {"x|d((", "))"}, {"[(", ")]"},       {"1 is in (", ")"},
-        {"a[:", "]"},   {"f(*", ")"},  {"f(k=", ")"},  {"a if b else ", ""}, {"a ~ (", ")"},
+        {"(", ")"},   {"[", "]"},   {"{'a':", "}"},  {"not ", ""},         {"- ", ""},
+        {"a[", "]"},  {"f(", ")"},  {"x|d((", "))"}, {"[(", ")]"},         {"1 is in (", ")"},
+        {"a[:", "]"}, {"f(*", ")"}, {"f(k=", ")"},   {"a if b else ", ""}, {"a ~ (", ")"},
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         const char *open = pairs[i][0], *close = pairs[i][1];
@@ -103,11 +103,13 @@ static void errors_name_line_and_construct(void **state) {
 
 static void every_failing_allocation_is_survived(void **state) {
     (void)state;
-    static const char source[] = "{% macro m(a, b=[1, {'k': 2}]) %}{{ a ~ b ~ 'x\\n' 'y' }}{% endmacro %}"
-                                 "{% for i, j in x.items() if i is not none %}{{ m(i, b=j)|trim|d('') }}"
-                                 "{% elif %}{% endfor %}";
-    static const char good[] = "{% macro m(a, b=[1, {'k': 2}]) %}{{ a ~ b ~ 'x\\n' 'y' }}{% endmacro %}"
-                               "{% for i, j in x.items() if i < 3 <= 4 %}{{ m(i, b=j)|trim|d('') }}{% endfor %}";
+    static const char source[] =
+        "{% macro m(a, b=[1, {'k': 2}]) %}{{ a ~ b ~ 'x\\n' 'y' }}{% endmacro %}"
+        "{% for i, j in x.items() if i is not none %}{{ m(i, b=j)|trim|d('') }}"
+        "{% elif %}{% endfor %}";
+    static const char good[] =
+        "{% macro m(a, b=[1, {'k': 2}]) %}{{ a ~ b ~ 'x\\n' 'y' }}{% endmacro %}"
+        "{% for i, j in x.items() if i < 3 <= 4 %}{{ m(i, b=j)|trim|d('') }}{% endfor %}";
     for (size_t nth = 1; nth < 200; nth++) {
         struct lp_err err = {0};
         lp_alloc_fail_after(nth);

@@ -11,8 +11,14 @@
 static void ill_formed_text_becomes_replacement_characters(void **state) {
     (void)state;
     // As Python's errors="replace" has it.
-    static const struct { const char *in; size_t n; const char *out; } rows[] = {
-        {"", 0, ""}, {"a\xE2\x82\xAC", 4, "a\xE2\x82\xAC"}, {"\xFFz", 2, "\xEF\xBF\xBDz"}, {"\xE2\x82", 2, "\xEF\xBF\xBD"}};
+    static const struct {
+        const char *in;
+        size_t n;
+        const char *out;
+    } rows[] = {{"", 0, ""},
+                {"a\xE2\x82\xAC", 4, "a\xE2\x82\xAC"},
+                {"\xFFz", 2, "\xEF\xBF\xBDz"},
+                {"\xE2\x82", 2, "\xEF\xBF\xBD"}};
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         json_t *j = lp_json_text((struct lp_str){rows[i].in, rows[i].n});
         assert_string_equal(json_string_value(j), rows[i].out);
@@ -50,8 +56,9 @@ static void a_full_buffer_is_reported(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ill_formed_text_becomes_replacement_characters),
-                                       cmocka_unit_test(numbers_are_finite_and_keep_float32),
-                                       cmocka_unit_test(a_full_buffer_is_reported)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ill_formed_text_becomes_replacement_characters),
+        cmocka_unit_test(numbers_are_finite_and_keep_float32),
+        cmocka_unit_test(a_full_buffer_is_reported)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

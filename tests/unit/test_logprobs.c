@@ -35,15 +35,20 @@ static int64_t count(const char *bytes, size_t n, size_t piece) {
     return c.n;
 }
 
-// Counts from Python: len(b.decode(errors="replace")), but for a character that is not complete at the end.
+// Counts from Python: len(b.decode(errors="replace")), but for a character that is not complete at
+// the end.
 static void characters_are_counted_however_they_are_cut(void **state) {
     (void)state;
-    static const struct { const char *bytes; size_t n; int64_t expected; } rows[] = {
+    static const struct {
+        const char *bytes;
+        size_t n;
+        int64_t expected;
+    } rows[] = {
         {"abc", 3, 3},
         {"\xC3\xA9\xE2\x82\xAC\xF0\x9D\x84\x9E", 9, 3},
-        {"\xE2\x82", 2, 0},                    // may still become one
-        {"\xE2\x82x", 3, 2},                   // U+FFFD, x
-        {"\xF0\x9D\xF0\x9D\x84\x9E", 6, 2},    // U+FFFD, a clef
+        {"\xE2\x82", 2, 0},                 // may still become one
+        {"\xE2\x82x", 3, 2},                // U+FFFD, x
+        {"\xF0\x9D\xF0\x9D\x84\x9E", 6, 2}, // U+FFFD, a clef
         {"\xFF\xFE\xC3\xA9", 4, 3},
         {"\xED\xA0\x80", 3, 3},
     };
@@ -57,8 +62,11 @@ static void the_four_arrays_have_one_length_and_finite_numbers(void **state) {
     struct lp_logprobs l = {0};
     struct lp_bytes out = {0};
     assert_true(lp_logprobs_add(&l, &(struct lp_token_logprob){.text = json_string("a")}));
-    assert_true(lp_logprobs_add(&l, &(struct lp_token_logprob){.text = json_string("b"), .has_logprob = true,
-                                                                .logprob = -INFINITY, .top = json_object(), .offset = 1}));
+    assert_true(lp_logprobs_add(&l, &(struct lp_token_logprob){.text = json_string("b"),
+                                                               .has_logprob = true,
+                                                               .logprob = -INFINITY,
+                                                               .top = json_object(),
+                                                               .offset = 1}));
     json_t *object = lp_logprobs_take(&l);
     assert_true(lp_json_dump(&out, object));
     assert_string_equal(out.data, "{\"tokens\":[\"a\",\"b\"],\"token_logprobs\":[null,-9999.0],"

@@ -20,7 +20,8 @@ static void check_file(const char *path, lp_type type, int64_t context, int64_t 
     assert_int_equal(lp_backend_ref.open(&dev, NULL, &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&other, NULL, &err), LP_OK);
     assert_int_equal(lp_model_load(&model, gguf, dev, 1, &err), LP_OK);
-    assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, other, type, context, chunk, &err), LP_OK);
+    assert_int_equal(
+        lp_plan_make(&plan, &model->h, &model->binding, other, type, context, chunk, &err), LP_OK);
     lp_model_kv_layers(model, layers);
     assert_int_equal(lp_kv_new(&kv, dev, layers, model->h.n_layers, type, context, &err), LP_OK);
     assert_int_equal(lp_runner_new(&runner, model, kv, chunk, context, &err), LP_OK);
@@ -53,8 +54,11 @@ static void refuses_what_the_cache_refuses(void **state) {
     assert_int_equal(lp_gguf_open(&gguf, "tests/golden/llama.gguf", &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&dev, NULL, &err), LP_OK);
     assert_int_equal(lp_model_load(&model, gguf, dev, 1, &err), LP_OK);
-    assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, dev, LP_TYPE_F16, 0, 1, &err), LP_STATUS_INVALID);
-    assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, dev, LP_TYPE_Q8_0, 64, 1, &err), LP_STATUS_INVALID);
+    assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, dev, LP_TYPE_F16, 0, 1, &err),
+                     LP_STATUS_INVALID);
+    assert_int_equal(
+        lp_plan_make(&plan, &model->h, &model->binding, dev, LP_TYPE_Q8_0, 64, 1, &err),
+        LP_STATUS_INVALID);
     lp_model_free(model);
     lp_backend_ref.close(dev);
     lp_gguf_close(gguf);

@@ -62,7 +62,8 @@ static void published_input_gives_published_bytes(void **state) {
 static void halves(void **state) {
     (void)state;
     static const float x[N] = {127.0f, 0.5f, -0.5f, 1.5f, -2.5f, 0.49999997f, 126.5f};
-    static const int8_t away[7] = {127, 1, -1, 2, -3, 0, 127}, even[7] = {-127, 0, 0, -2, 2, 0, -126};
+    static const int8_t away[7] = {127, 1, -1, 2, -3, 0, 127},
+                        even[7] = {-127, 0, 0, -2, 2, 0, -126};
     uint8_t b[292];
     quantize(LP_TYPE_Q8_0, x, b);
     assert_memory_equal(b + 2, away, sizeof away);
@@ -83,7 +84,8 @@ static void the_error_is_half_a_step(void **state) {
         dequantize(LP_TYPE_Q8_0, b, y);
         for (int i = 0; i < N; i++) {
             float largest = 0.0f; // of the block of 32
-            for (int j = i / 32 * 32; j < i / 32 * 32 + 32; j++) largest = fmaxf(largest, fabsf(x[j]));
+            for (int j = i / 32 * 32; j < i / 32 * 32 + 32; j++)
+                largest = fmaxf(largest, fabsf(x[j]));
             // half a step, and d rounded to 11 bits (fewer where it is subnormal as f16)
             float step = largest / 127.0f, d_error = fmaxf(step * 0x1p-11f, 0x1p-25f);
             assert_true(fabsf(x[i] - y[i]) <= step * 0.5001f + 127.0f * d_error);
@@ -106,8 +108,8 @@ static void zero_gives_zero_bytes(void **state) {
         uint8_t b[292];
         memset(b, 0xff, sizeof b);
         quantize(q8[t], x, b);
-        assert_memory_equal(b, zero, N / lp_type_info(q8[t])->block_values *
-                                         lp_type_info(q8[t])->block_bytes);
+        assert_memory_equal(
+            b, zero, N / lp_type_info(q8[t])->block_values * lp_type_info(q8[t])->block_bytes);
     }
 }
 
@@ -167,7 +169,8 @@ static void float_types(void **state) {
     assert_true(y[0] == 1.0f && y[1] == -INFINITY && y[2] == 0.0f && y[3] == x[3] && isnan(y[4]));
     quantize(LP_TYPE_BF16, x, b);
     dequantize(LP_TYPE_BF16, b, y);
-    assert_true(y[0] == 1.0f && y[1] == -65536.0f && y[2] == 0x1p-25f && y[3] == 1.0f && isnan(y[4]));
+    assert_true(y[0] == 1.0f && y[1] == -65536.0f && y[2] == 0x1p-25f && y[3] == 1.0f &&
+                isnan(y[4]));
 }
 
 int main(void) {

@@ -38,8 +38,12 @@ static double round_trip(lp_type type, const float *x, float *y, size_t n) {
 // quantisers of Q4_K and Q6_K reach. A step of 1/15 and of 1/63 of the range cannot do much better.
 static void normal_numbers(void **state) {
     (void)state;
-    static const struct { lp_type type; double least, most; } bounds[N_TYPES] = {
-        {LP_TYPE_Q4_0, 0.075, 0.0830}, {LP_TYPE_Q4_K, 0.060, 0.0725}, {LP_TYPE_Q6_K, 0.014, 0.0185}};
+    static const struct {
+        lp_type type;
+        double least, most;
+    } bounds[N_TYPES] = {{LP_TYPE_Q4_0, 0.075, 0.0830},
+                         {LP_TYPE_Q4_K, 0.060, 0.0725},
+                         {LP_TYPE_Q6_K, 0.014, 0.0185}};
     static float x[N_MANY], y[N_MANY];
     static const float sizes[] = {1.0f, 0.02f, 300.0f};
     struct lp_rng rng;
@@ -170,7 +174,8 @@ static void huge_values_show_as_infinite_scale(void **state) {
             for (int i = 0; i < 512; i++) x[i] = i < 256 ? 1.0f : sizes[s] * (i & 1 ? 1.0f : -0.7f);
             const struct lp_type_info *info = lp_type_info(types[t]);
             info->quantize(x, blocks, 512);
-            assert_int_equal(lp_type_find_nonfinite(types[t], blocks, 512), 256 / info->block_values);
+            assert_int_equal(lp_type_find_nonfinite(types[t], blocks, 512),
+                             256 / info->block_values);
         }
 }
 

@@ -110,7 +110,8 @@ static void stop_texts_cross_tokens_and_are_left_out(void **state) {
 static void a_stop_text_may_name_a_control_token(void **state) {
     (void)state;
     struct result r;
-    const char *const stops[] = {"zzz", "<|user|>"}; // the token that the model ends its answers with
+    const char *const stops[] = {"zzz",
+                                 "<|user|>"}; // the token that the model ends its answers with
     limpid_request_options o = greedy(96);
     o.stop = stops;
     o.n_stop = 2;
@@ -213,7 +214,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(answers_and_stops_at_the_end_token),
                                        cmocka_unit_test(ends_at_max_tokens),
                                        cmocka_unit_test(stop_texts_cross_tokens_and_are_left_out),
-        cmocka_unit_test(a_stop_text_may_name_a_control_token),
+                                       cmocka_unit_test(a_stop_text_may_name_a_control_token),
                                        cmocka_unit_test(the_context_is_never_cut_silently),
                                        cmocka_unit_test(prompt_log_probabilities),
                                        cmocka_unit_test(a_reused_sequence_gives_the_same_text),

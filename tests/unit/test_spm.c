@@ -17,7 +17,8 @@ static void test_equals_sentencepiece(void **state) {
 // Ids 0 <unk>, 1 <s>, 2 </s>, 3.. the bytes, from 259 what the test adds.
 enum { FIRST_BYTE = 3, FIRST_EXTRA = 259 };
 
-static void vocab_small(struct vocab *v, const char *const *extra, const float *scores, uint32_t n) {
+static void vocab_small(struct vocab *v, const char *const *extra, const float *scores,
+                        uint32_t n) {
     vocab_init(v, "llama", "", FIRST_EXTRA + n, 0);
     v->tokens[0] = lp_str_from("<unk>");
     v->tokens[1] = lp_str_from("<s>");
@@ -41,15 +42,25 @@ static void vocab_small(struct vocab *v, const char *const *extra, const float *
 
 static void test_the_rule(void **state) {
     (void)state;
-    static const char *const extra[] = {"a", "b", "c", "ab", "bc", "abc", "\xE2\x96\x81",
-                                        ("\xE2\x96\x81" "a"), "aa", "<|x|>", "<think>"};
+    static const char *const extra[] = {"a",
+                                        "b",
+                                        "c",
+                                        "ab",
+                                        "bc",
+                                        "abc",
+                                        "\xE2\x96\x81",
+                                        ("\xE2\x96\x81"
+                                         "a"),
+                                        "aa",
+                                        "<|x|>",
+                                        "<think>"};
     static const float scores[] = {-20, -21, -22, -5, -4, -8, -23, -7, -1, 0, 0};
     struct vocab v;
     vocab_small(&v, extra, scores, 11);
     v.types[X(9)] = LP_TOKEN_CONTROL;
     v.types[X(10)] = LP_TOKEN_USER_DEFINED;
     struct lp_tokenizer *tok = make(&v);
-    assert_ids(tok, "abc", 0, X(7), X(4));          // b c first, then mark + a, not a + bc
+    assert_ids(tok, "abc", 0, X(7), X(4)); // b c first, then mark + a, not a + bc
     assert_ids(tok, "c abc", 0, X(6), X(2), X(7), X(4));
     assert_ids(tok, "caaa", 0, X(6), X(2), X(8), X(0)); // leftmost on a tie
     assert_ids(tok, "b\xC3\xA9", 0, X(6), X(1), BYTE(0xC3), BYTE(0xA9));
@@ -127,8 +138,10 @@ static void test_long_text(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_sentencepiece), cmocka_unit_test(test_the_rule),
-        cmocka_unit_test(test_byte_texts),           cmocka_unit_test(test_broken_scores),
+        cmocka_unit_test(test_equals_sentencepiece),
+        cmocka_unit_test(test_the_rule),
+        cmocka_unit_test(test_byte_texts),
+        cmocka_unit_test(test_broken_scores),
         cmocka_unit_test(test_long_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

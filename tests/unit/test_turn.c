@@ -96,7 +96,8 @@ static void closing_sends_all_away(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(first_come_first_served_without_those_who_left),
-                                       cmocka_unit_test(closing_sends_all_away)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(first_come_first_served_without_those_who_left),
+        cmocka_unit_test(closing_sends_all_away)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,40 +19,23 @@ struct listed {
 };
 
 static const struct listed listed[] = {
-    {0, "F32", 1, 4, true, true, true},
-    {1, "F16", 1, 2, true, true, true},
-    {2, "Q4_0", 32, 18, true, true, true},
-    {3, "Q4_1", 32, 20, true, true, false},
-    {6, "Q5_0", 32, 22, true, true, false},
-    {7, "Q5_1", 32, 24, true, true, false},
-    {8, "Q8_0", 32, 34, true, true, true},
-    {9, "Q8_1", 32, 36, false, true, true},
-    {10, "Q2_K", 256, 84, true, true, false},
-    {11, "Q3_K", 256, 110, true, true, false},
-    {12, "Q4_K", 256, 144, true, true, true},
-    {13, "Q5_K", 256, 176, true, true, false},
-    {14, "Q6_K", 256, 210, true, true, true},
-    {15, "Q8_K", 256, 292, false, true, true},
-    {16, "IQ2_XXS", 256, 66, true, true, false},
-    {17, "IQ2_XS", 256, 74, true, true, false},
-    {18, "IQ3_XXS", 256, 98, true, true, false},
-    {19, "IQ1_S", 256, 50, true, true, false},
-    {20, "IQ4_NL", 32, 18, true, true, false},
-    {21, "IQ3_S", 256, 110, true, true, false},
-    {22, "IQ2_S", 256, 82, true, true, false},
-    {23, "IQ4_XS", 256, 136, true, true, false},
-    {24, "I8", 1, 1, false, false, false},
-    {25, "I16", 1, 2, false, false, false},
-    {26, "I32", 1, 4, false, false, false},
-    {27, "I64", 1, 8, false, false, false},
-    {28, "F64", 1, 8, false, false, false},
-    {29, "IQ1_M", 256, 56, true, true, false},
-    {30, "BF16", 1, 2, true, true, true},
-    {34, "TQ1_0", 256, 54, true, true, false},
-    {35, "TQ2_0", 256, 66, true, true, false},
-    {39, "MXFP4", 32, 17, true, true, false},
-    {40, "NVFP4", 64, 36, true, true, false},
-    {41, "Q1_0", 128, 18, true, true, false},
+    {0, "F32", 1, 4, true, true, true},          {1, "F16", 1, 2, true, true, true},
+    {2, "Q4_0", 32, 18, true, true, true},       {3, "Q4_1", 32, 20, true, true, false},
+    {6, "Q5_0", 32, 22, true, true, false},      {7, "Q5_1", 32, 24, true, true, false},
+    {8, "Q8_0", 32, 34, true, true, true},       {9, "Q8_1", 32, 36, false, true, true},
+    {10, "Q2_K", 256, 84, true, true, false},    {11, "Q3_K", 256, 110, true, true, false},
+    {12, "Q4_K", 256, 144, true, true, true},    {13, "Q5_K", 256, 176, true, true, false},
+    {14, "Q6_K", 256, 210, true, true, true},    {15, "Q8_K", 256, 292, false, true, true},
+    {16, "IQ2_XXS", 256, 66, true, true, false}, {17, "IQ2_XS", 256, 74, true, true, false},
+    {18, "IQ3_XXS", 256, 98, true, true, false}, {19, "IQ1_S", 256, 50, true, true, false},
+    {20, "IQ4_NL", 32, 18, true, true, false},   {21, "IQ3_S", 256, 110, true, true, false},
+    {22, "IQ2_S", 256, 82, true, true, false},   {23, "IQ4_XS", 256, 136, true, true, false},
+    {24, "I8", 1, 1, false, false, false},       {25, "I16", 1, 2, false, false, false},
+    {26, "I32", 1, 4, false, false, false},      {27, "I64", 1, 8, false, false, false},
+    {28, "F64", 1, 8, false, false, false},      {29, "IQ1_M", 256, 56, true, true, false},
+    {30, "BF16", 1, 2, true, true, true},        {34, "TQ1_0", 256, 54, true, true, false},
+    {35, "TQ2_0", 256, 66, true, true, false},   {39, "MXFP4", 32, 17, true, true, false},
+    {40, "NVFP4", 64, 36, true, true, false},    {41, "Q1_0", 128, 18, true, true, false},
     {42, "Q2_0", 64, 18, true, true, false},
 };
 #define N_LISTED (sizeof listed / sizeof listed[0])
@@ -82,7 +65,10 @@ static void the_table_is_the_published_list(void **state) {
 
 static void other_ids_are_named_where_known(void **state) {
     (void)state;
-    static const struct { uint32_t id; const char *says; } cases[] = {
+    static const struct {
+        uint32_t id;
+        const char *says;
+    } cases[] = {
         {4, "type 4 (Q4_2, removed from GGUF"},
         {5, "type 5 (Q4_3, removed"},
         {31, "type 31 (Q4_0_4_4, removed from GGUF; re-convert the file)"},
@@ -127,7 +113,8 @@ static void row_bytes(void **state) {
 
 #define N_BLOCKS 5000 // more than one chunk of the scan, and no multiple of it
 
-static void expect_found(lp_type type, uint8_t *blocks, size_t at, const void *bits, size_t n_bits) {
+static void expect_found(lp_type type, uint8_t *blocks, size_t at, const void *bits,
+                         size_t n_bits) {
     const struct lp_type_info *info = lp_type_info(type);
     uint8_t old[8];
     static const size_t where[] = {0, 1, 63, 64, 4095, 4097, N_BLOCKS - 1};

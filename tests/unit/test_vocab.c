@@ -16,7 +16,8 @@ static void test_ids_out_of_range(void **state) {
         int32_t old = *ids[i];
         char want[128];
         *ids[i] = 99999;
-        snprintf(want, sizeof want, "tokenizer.ggml.%s is 99999, the vocabulary has 320 tokens", keys[i]);
+        snprintf(want, sizeof want, "tokenizer.ggml.%s is 99999, the vocabulary has 320 tokens",
+                 keys[i]);
         assert_refused(&v, LP_STATUS_FORMAT, want);
         *ids[i] = 320;
         assert_refused(&v, LP_STATUS_FORMAT, keys[i]);
@@ -98,7 +99,8 @@ static void test_stop_tokens(void **state) {
     assert_stops(&v, (const int32_t[]){308}, 1);
     vocab_release(&v);
 
-    static const char *const extra[] = {"<|eot_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>"};
+    static const char *const extra[] = {"<|eot_id|>", "<|end_of_text|>", "<|im_end|>",
+                                        "<|endoftext|>"};
     vocab_bytes(&v, "llama-bpe", extra, 4, NULL, 0);
     for (int i = 256; i < 260; i++) v.types[i] = LP_TOKEN_CONTROL;
     assert_stops(&v, (const int32_t[]){256, 257}, 2);
@@ -117,14 +119,14 @@ static void test_special_tokens_in_text(void **state) {
     v.types[261] = LP_TOKEN_UNKNOWN;
     struct lp_tokenizer *tok = make(&v);
     assert_ids(tok, "x<a>y", LP_ENCODE_SPECIAL, 'x', 256, 'y');
-    assert_ids(tok, "<a><b>", LP_ENCODE_SPECIAL, 257);              // the longest
+    assert_ids(tok, "<a><b>", LP_ENCODE_SPECIAL, 257);                 // the longest
     assert_ids(tok, "<a><a><b><b>", LP_ENCODE_SPECIAL, 256, 257, 258); // the leftmost first
     assert_ids(tok, "<think>", LP_ENCODE_SPECIAL, 259);
     assert_ids(tok, "<think", LP_ENCODE_SPECIAL, 260, 'k');
     assert_ids(tok, "<unk>", LP_ENCODE_SPECIAL, 261);
     assert_ids(tok, "<a", LP_ENCODE_SPECIAL, '<', 'a');
     assert_ids(tok, "<<a>", LP_ENCODE_SPECIAL, '<', 256);
-    assert_ids(tok, "<a><think>", 0, '<', 'a', '>', 259);           // user text: only user-defined ones
+    assert_ids(tok, "<a><think>", 0, '<', 'a', '>', 259); // user text: only user-defined ones
     assert_ids(tok, "<unk>", 0, '<', 'u', 'n', 'k', '>');
     assert_true(lp_tokenizer_is_special(tok, 256));
     assert_true(lp_tokenizer_is_special(tok, 261));
@@ -151,7 +153,8 @@ static void test_many_special_tokens_stay_fast(void **state) {
     vocab_bytes(&v, "glm4", extra, 1000, NULL, 0);
     for (int i = 256; i < 1256; i++) v.types[i] = LP_TOKEN_CONTROL;
     struct lp_tokenizer *tok = make(&v);
-    struct lp_bytes text = repeat("<|reserved_special_token_77|>", 30000, "<|reserved_special_token_777");
+    struct lp_bytes text =
+        repeat("<|reserved_special_token_77|>", 30000, "<|reserved_special_token_777");
     struct lp_ids ids = encode(tok, lp_bytes_view(&text), LP_ENCODE_SPECIAL);
     assert_int_equal(ids.n, 30000 + 28);
     for (size_t i = 0; i < 30000; i++) assert_int_equal(ids.data[i], 256 + 77);
@@ -206,7 +209,9 @@ static void test_appends_and_keeps_what_was_there(void **state) {
     struct lp_tokenizer *tok = make(&v);
     struct lp_ids ids = {0};
     for (int round = 0; round < 2; round++)
-        assert_int_equal(lp_tokenizer_encode(tok, lp_str_from("ab"), 0, &ids.data, &ids.n, &ids.capacity, NULL), LP_OK);
+        assert_int_equal(
+            lp_tokenizer_encode(tok, lp_str_from("ab"), 0, &ids.data, &ids.n, &ids.capacity, NULL),
+            LP_OK);
     assert_int_equal(ids.n, 4);
     assert_memory_equal(ids.data, ((const int32_t[]){'a', 'b', 'a', 'b'}), 16);
     struct lp_str too_long = {"", ((size_t)1 << 30) + 1};

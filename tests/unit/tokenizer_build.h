@@ -36,9 +36,17 @@ static inline struct lp_str json_str(const json_t *json) {
 }
 
 static inline struct lp_vocab_params no_params(const char *model, const char *pre) {
-    return (struct lp_vocab_params){.model = lp_str_from(model), .pre = lp_str_from(pre), .bos = -1,
-                                    .eos = -1, .eot = -1, .eom = -1, .unk = -1, .pad = -1,
-                                    .add_bos = -1, .add_eos = -1, .add_space_prefix = -1};
+    return (struct lp_vocab_params){.model = lp_str_from(model),
+                                    .pre = lp_str_from(pre),
+                                    .bos = -1,
+                                    .eos = -1,
+                                    .eot = -1,
+                                    .eom = -1,
+                                    .unk = -1,
+                                    .pad = -1,
+                                    .add_bos = -1,
+                                    .add_eos = -1,
+                                    .add_space_prefix = -1};
 }
 
 // Room for n tokens and n_merges merges, all empty and normal.
@@ -76,13 +84,16 @@ static inline int32_t json_id(const json_t *json, const char *key) {
 static inline void vocab_glm4(struct vocab *v) {
     json_t *json = load_json("tests/data/tokenizer/glm4_vocab.json");
     json_t *tokens = json_object_get(json, "tokens"), *merges = json_object_get(json, "merges");
-    vocab_init(v, "gpt2", "glm4", (uint32_t)json_array_size(tokens), (uint32_t)json_array_size(merges));
+    vocab_init(v, "gpt2", "glm4", (uint32_t)json_array_size(tokens),
+               (uint32_t)json_array_size(merges));
     v->json = json;
     for (uint32_t i = 0; i < v->params.n_tokens; i++) {
         v->tokens[i] = json_str(json_array_get(tokens, i));
-        v->types[i] = (int32_t)json_integer_value(json_array_get(json_object_get(json, "token_type"), i));
+        v->types[i] =
+            (int32_t)json_integer_value(json_array_get(json_object_get(json, "token_type"), i));
     }
-    for (uint32_t i = 0; i < v->params.n_merges; i++) v->merges[i] = json_str(json_array_get(merges, i));
+    for (uint32_t i = 0; i < v->params.n_merges; i++)
+        v->merges[i] = json_str(json_array_get(merges, i));
     v->params.bos = json_id(json, "bos_token_id");
     v->params.eos = json_id(json, "eos_token_id");
     v->params.eot = json_id(json, "eot_token_id");
@@ -95,7 +106,8 @@ static inline void vocab_glm4(struct vocab *v) {
 static inline void vocab_mini(struct vocab *v) {
     json_t *json = load_json("tests/data/tokenizer/mini_tokenizer.json");
     json_t *model = json_object_get(json, "model"), *map = json_object_get(model, "vocab");
-    json_t *added = json_object_get(json, "added_tokens"), *merges = json_object_get(model, "merges");
+    json_t *added = json_object_get(json, "added_tokens"),
+           *merges = json_object_get(model, "merges");
     size_t n = json_object_size(map) + json_array_size(added), i;
     vocab_init(v, "gpt2", "glm4", (uint32_t)n, (uint32_t)json_array_size(merges));
     v->json = json;
@@ -119,7 +131,8 @@ static inline void vocab_spm(struct vocab *v) {
     v->json = json;
     for (uint32_t i = 0; i < v->params.n_tokens; i++) {
         v->tokens[i] = json_str(json_array_get(tokens, i));
-        v->types[i] = (int32_t)json_integer_value(json_array_get(json_object_get(json, "types"), i));
+        v->types[i] =
+            (int32_t)json_integer_value(json_array_get(json_object_get(json, "types"), i));
         v->scores[i] = (float)json_number_value(json_array_get(json_object_get(json, "scores"), i));
     }
 }
@@ -158,7 +171,8 @@ static inline void assert_refused(const struct vocab *v, lp_status status, const
     if (!strstr(err.text, part)) fail_msg("\"%s\" does not say \"%s\"", err.text, part);
 }
 
-static inline struct lp_ids encode(const struct lp_tokenizer *tok, struct lp_str text, unsigned flags) {
+static inline struct lp_ids encode(const struct lp_tokenizer *tok, struct lp_str text,
+                                   unsigned flags) {
     struct lp_ids ids = {0};
     struct lp_err err = {0};
     if (lp_tokenizer_encode(tok, text, flags, &ids.data, &ids.n, &ids.capacity, &err))
@@ -178,7 +192,8 @@ static inline struct lp_ids encode(const struct lp_tokenizer *tok, struct lp_str
 // The bytes of all tokens, one after the other.
 static inline struct lp_bytes decode(const struct lp_tokenizer *tok, struct lp_ids ids) {
     struct lp_bytes out = {0};
-    for (size_t i = 0; i < ids.n; i++) assert_true(lp_tokenizer_piece(tok, ids.data[i], false, &out));
+    for (size_t i = 0; i < ids.n; i++)
+        assert_true(lp_tokenizer_piece(tok, ids.data[i], false, &out));
     return out;
 }
 
@@ -202,13 +217,16 @@ static inline void assert_round_trip(const struct lp_tokenizer *tok, struct lp_s
     struct lp_ids ids = encode(tok, text, LP_ENCODE_SPECIAL);
     struct lp_bytes back = decode(tok, ids);
     if (!lp_str_equal(lp_bytes_view(&back), text))
-        fail_msg("\"%.*s\" comes back as \"%.*s\"", LP_STR_ARGS(text), LP_STR_ARGS(lp_bytes_view(&back)));
+        fail_msg("\"%.*s\" comes back as \"%.*s\"", LP_STR_ARGS(text),
+                 LP_STR_ARGS(lp_bytes_view(&back)));
     lp_bytes_release(&back);
     lp_free(ids.data);
 }
 
 // For bounds that only quadratic time would break; CPU time, so that a busy machine does not.
-static inline double cpu_seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
+static inline double cpu_seconds(void) {
+    return (double)clock() / CLOCKS_PER_SEC;
+}
 
 // n times the bytes of unit, then tail.
 static inline struct lp_bytes repeat(const char *unit, size_t n, const char *tail) {

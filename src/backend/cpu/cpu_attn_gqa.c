@@ -9,8 +9,12 @@
 // Blocks and row tiles by head size, so that scratch has one size whatever the model is. The block
 // of a head size never changes (A1).
 #define MAX_DIM 4096
-static int block_keys(int64_t dim) { return dim <= 512 ? LP_CPU_KEY_BLOCK : 8; }
-static int tile_rows(int64_t dim) { return dim <= 512 ? 32 : 4; }
+static int block_keys(int64_t dim) {
+    return dim <= 512 ? LP_CPU_KEY_BLOCK : 8;
+}
+static int tile_rows(int64_t dim) {
+    return dim <= 512 ? 32 : 4;
+}
 
 struct worker_scratch {
     float *keys, *values; // [block_keys, head_dim], [block_keys, v_dim]

@@ -1,9 +1,9 @@
 // The CPU device as its own files see it: threads, features, scratch, the chosen kernels, and the
 // function behind each entry of lp_backend_cpu (cpu_device.c).
 //
-// Threads: an operation is called by one thread, which is worker 0; it runs one lp_workers_run job, or
-// does tiny work alone. Scratch of two kinds, so that the attention half may call lp_cpu_matmul and
-// lp_cpu_head_matmul from the calling thread while its own scratch is in use:
+// Threads: an operation is called by one thread, which is worker 0; it runs one lp_workers_run job,
+// or does tiny work alone. Scratch of two kinds, so that the attention half may call lp_cpu_matmul
+// and lp_cpu_head_matmul from the calling thread while its own scratch is in use:
 //   mat_*   activations, panels and expert buffers of cpu_matmul.c, cpu_experts.c
 //   attn_*  whatever lp_cpu_attn_scratch_bytes asked for; used by cpu_attn_*.c and cpu_indexer.c
 // Nothing in either outlives the operation that wrote it.
@@ -31,8 +31,8 @@ struct lp_cpu_device {
     const struct lp_cpu_mat_kernel *mat_kernels[LP_TYPE_COUNT]; // NULL: not a weight type
     struct lp_cpu_mat_scratch *mat_scratch;
 
-    struct lp_reserve reserved;   // element-wise maximum of all lp_backend.reserve calls
-    unsigned char *attn_scratch;  // 64-byte aligned
+    struct lp_reserve reserved;  // element-wise maximum of all lp_backend.reserve calls
+    unsigned char *attn_scratch; // 64-byte aligned
     size_t attn_scratch_bytes;
 };
 
@@ -41,12 +41,15 @@ static inline struct lp_cpu_device *lp_cpu_device(struct lp_device *dev) {
 }
 
 // Runs fn on all workers, or, when the work is too small to be worth waking them (fewer than about
-// LP_CPU_SERIAL_OPS multiply-adds), on the caller as fn(job, 0, 1). A job that may come here must not
-// call lp_workers_barrier when n_workers is 1.
+// LP_CPU_SERIAL_OPS multiply-adds), on the caller as fn(job, 0, 1). A job that may come here must
+// not call lp_workers_barrier when n_workers is 1.
 #define LP_CPU_SERIAL_OPS 32768
-static inline void lp_cpu_run(struct lp_cpu_device *dev, int64_t n_ops, lp_worker_fn fn, void *job) {
-    if (n_ops < LP_CPU_SERIAL_OPS || dev->n_workers == 1) fn(job, 0, 1);
-    else lp_workers_run(dev->workers, fn, job);
+static inline void lp_cpu_run(struct lp_cpu_device *dev, int64_t n_ops, lp_worker_fn fn,
+                              void *job) {
+    if (n_ops < LP_CPU_SERIAL_OPS || dev->n_workers == 1)
+        fn(job, 0, 1);
+    else
+        lp_workers_run(dev->workers, fn, job);
 }
 
 // cpu_matmul.c, cpu_head_matmul.c, cpu_experts.c

@@ -7,8 +7,9 @@
 
 #include "base/status.h"
 
-// Instruction sets as bits; a kernel's registry row names those it needs. Each is set only when both
-// the CPU (cpuid) and the kernel (xgetbv: the registers are saved on a context switch) have it.
+// Instruction sets as bits; a kernel's registry row names those it needs. Each is set only when
+// both the CPU (cpuid) and the kernel (xgetbv: the registers are saved on a context switch) have
+// it.
 enum lp_cpu_bit {
     LP_CPU_AVX2 = 1 << 0,
     LP_CPU_FMA = 1 << 1,

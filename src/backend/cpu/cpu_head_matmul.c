@@ -1,5 +1,6 @@
 // One matrix per head. Plain: the block product of cpu_matmul.c, head by head. Transposed: y +=
-// x[d] W[d] over the rows d, on panels of rows dequantised to float32 (activations stay as they are);
+// x[d] W[d] over the rows d, on panels of rows dequantised to float32 (activations stay as they
+// are);
 //     y[j] = p0 + p1 + ...,  p = the sum over one panel of LP_MAT_AXPY rows, d ascending.
 // Items are (head, blocks of rows) or (head, chunk of columns): each output value is made by one
 // worker.

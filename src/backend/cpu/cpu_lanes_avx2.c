@@ -10,23 +10,45 @@ static const int32_t tail_mask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0
 static inline __m256i mask_n(int n) { // the first n lanes
     return _mm256_loadu_si256((const __m256i *)(tail_mask + 8 - n));
 }
-static inline vf v_zero(void) { return _mm256_setzero_ps(); }
-static inline vf v_set1(float x) { return _mm256_set1_ps(x); }
-static inline vf v_load(const float *p) { return _mm256_loadu_ps(p); }
-static inline void v_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
+static inline vf v_zero(void) {
+    return _mm256_setzero_ps();
+}
+static inline vf v_set1(float x) {
+    return _mm256_set1_ps(x);
+}
+static inline vf v_load(const float *p) {
+    return _mm256_loadu_ps(p);
+}
+static inline void v_store(float *p, vf v) {
+    _mm256_storeu_ps(p, v);
+}
 static inline vf v_load_n(const float *p, int n, float fill) {
     __m256i mask = mask_n(n);
     return _mm256_blendv_ps(_mm256_set1_ps(fill), _mm256_maskload_ps(p, mask),
                             _mm256_castsi256_ps(mask));
 }
-static inline void v_store_n(float *p, vf v, int n) { _mm256_maskstore_ps(p, mask_n(n), v); }
-static inline vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-static inline vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-static inline vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
-static inline vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
-static inline vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+static inline void v_store_n(float *p, vf v, int n) {
+    _mm256_maskstore_ps(p, mask_n(n), v);
+}
+static inline vf v_add(vf a, vf b) {
+    return _mm256_add_ps(a, b);
+}
+static inline vf v_mul(vf a, vf b) {
+    return _mm256_mul_ps(a, b);
+}
+static inline vf v_div(vf a, vf b) {
+    return _mm256_div_ps(a, b);
+}
+static inline vf v_fma(vf a, vf b, vf c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline vf v_max(vf a, vf b) {
+    return _mm256_max_ps(a, b);
+}
 
-static inline float v_sum(vf v) { return _mm_cvtss_f32(sum4(v, v, v, v)); }
+static inline float v_sum(vf v) {
+    return _mm_cvtss_f32(sum4(v, v, v, v));
+}
 static inline void v_sum4(const vf *v, float *out) {
     _mm_storeu_ps(out, sum4(v[0], v[1], v[2], v[3]));
 }

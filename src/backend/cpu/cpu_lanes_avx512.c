@@ -5,20 +5,42 @@
 #define LANES 16
 typedef __m512 vf;
 
-static inline __mmask16 mask_n(int n) { return (__mmask16)((1u << n) - 1); } // the first n lanes
-static inline vf v_zero(void) { return _mm512_setzero_ps(); }
-static inline vf v_set1(float x) { return _mm512_set1_ps(x); }
-static inline vf v_load(const float *p) { return _mm512_loadu_ps(p); }
-static inline void v_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
+static inline __mmask16 mask_n(int n) {
+    return (__mmask16)((1u << n) - 1);
+} // the first n lanes
+static inline vf v_zero(void) {
+    return _mm512_setzero_ps();
+}
+static inline vf v_set1(float x) {
+    return _mm512_set1_ps(x);
+}
+static inline vf v_load(const float *p) {
+    return _mm512_loadu_ps(p);
+}
+static inline void v_store(float *p, vf v) {
+    _mm512_storeu_ps(p, v);
+}
 static inline vf v_load_n(const float *p, int n, float fill) {
     return _mm512_mask_loadu_ps(_mm512_set1_ps(fill), mask_n(n), p);
 }
-static inline void v_store_n(float *p, vf v, int n) { _mm512_mask_storeu_ps(p, mask_n(n), v); }
-static inline vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-static inline vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-static inline vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
-static inline vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
-static inline vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline void v_store_n(float *p, vf v, int n) {
+    _mm512_mask_storeu_ps(p, mask_n(n), v);
+}
+static inline vf v_add(vf a, vf b) {
+    return _mm512_add_ps(a, b);
+}
+static inline vf v_mul(vf a, vf b) {
+    return _mm512_mul_ps(a, b);
+}
+static inline vf v_div(vf a, vf b) {
+    return _mm512_div_ps(a, b);
+}
+static inline vf v_fma(vf a, vf b, vf c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline vf v_max(vf a, vf b) {
+    return _mm512_max_ps(a, b);
+}
 
 static inline __m256 fold(vf v) { // lane i + lane i + 8
     return _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));

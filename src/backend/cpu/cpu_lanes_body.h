@@ -20,8 +20,7 @@ INLINE void nt_tile(const int mr, const int nr, int k, const float *a, ptrdiff_t
                     const float *b, ptrdiff_t ldb, float *c, ptrdiff_t row_step,
                     ptrdiff_t col_step) {
     vf sum[8][4];
-    UNROLL for (int j = 0; j < nr; j++)
-        UNROLL for (int i = 0; i < 4; i++) sum[j][i] = v_zero();
+    UNROLL for (int j = 0; j < nr; j++) UNROLL for (int i = 0; i < 4; i++) sum[j][i] = v_zero();
     int at = 0;
     for (; at + LANES <= k; at += LANES) {
         vf x[4];
@@ -31,11 +30,10 @@ INLINE void nt_tile(const int mr, const int nr, int k, const float *a, ptrdiff_t
             UNROLL for (int i = 0; i < mr; i++) sum[j][i] = v_fma(x[i], y, sum[j][i]);
         }
     }
-    if (at < k)
-        UNROLL for (int j = 0; j < nr; j++) {
+    if (at < k) UNROLL for (int j = 0; j < nr; j++) {
             vf y = v_load_n(b + j * ldb + at, k - at, 0);
-            UNROLL for (int i = 0; i < mr; i++)
-                sum[j][i] = v_fma(v_load_n(a + i * lda + at, k - at, 0), y, sum[j][i]);
+            UNROLL for (int i = 0; i < mr; i++) sum[j][i] =
+                v_fma(v_load_n(a + i * lda + at, k - at, 0), y, sum[j][i]);
         }
     UNROLL for (int j = 0; j < nr; j++) {
         if (mr == 4) {
@@ -75,27 +73,30 @@ INLINE void nn_tile(const int mr, const int nv, int n_tail, int k, const float *
                     const float *b, ptrdiff_t ldb, const int32_t *rows, float *c, ptrdiff_t ldc,
                     bool add) {
     vf sum[4][8];
-    UNROLL for (int i = 0; i < mr; i++)
-        UNROLL for (int j = 0; j < nv; j++) {
-            if (!add) sum[i][j] = v_zero();
-            else if (n_tail) sum[i][j] = v_load_n(c + i * ldc, n_tail, 0);
-            else sum[i][j] = v_load(c + i * ldc + j * LANES);
-        }
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) {
+        if (!add)
+            sum[i][j] = v_zero();
+        else if (n_tail)
+            sum[i][j] = v_load_n(c + i * ldc, n_tail, 0);
+        else
+            sum[i][j] = v_load(c + i * ldc + j * LANES);
+    }
     for (int t = 0; t < k; t++) {
         const float *row = b + (rows ? rows[t] : t) * ldb;
         vf y[8];
-        UNROLL for (int j = 0; j < nv; j++)
-            y[j] = n_tail ? v_load_n(row, n_tail, 0) : v_load(row + j * LANES);
+        UNROLL for (int j = 0; j < nv; j++) y[j] =
+            n_tail ? v_load_n(row, n_tail, 0) : v_load(row + j * LANES);
         UNROLL for (int i = 0; i < mr; i++) {
             vf x = v_set1(a[i * lda + t]);
             UNROLL for (int j = 0; j < nv; j++) sum[i][j] = v_fma(x, y[j], sum[i][j]);
         }
     }
-    UNROLL for (int i = 0; i < mr; i++)
-        UNROLL for (int j = 0; j < nv; j++) {
-            if (n_tail) v_store_n(c + i * ldc, sum[i][j], n_tail);
-            else v_store(c + i * ldc + j * LANES, sum[i][j]);
-        }
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) {
+        if (n_tail)
+            v_store_n(c + i * ldc, sum[i][j], n_tail);
+        else
+            v_store(c + i * ldc + j * LANES, sum[i][j]);
+    }
 }
 
 static void mul_nn(int m, int n, int k, const float *a, ptrdiff_t lda, const float *b,
@@ -129,8 +130,7 @@ static void mul_rows(int n, int k, const float *a, const int32_t *rows, const fl
     int j = 0;
     for (; j + 8 * LANES <= n; j += 8 * LANES)
         nn_tile(1, 8, 0, k, a, 0, b + j, ldb, rows, c + j, 0, true);
-    for (; j + LANES <= n; j += LANES)
-        nn_tile(1, 1, 0, k, a, 0, b + j, ldb, rows, c + j, 0, true);
+    for (; j + LANES <= n; j += LANES) nn_tile(1, 1, 0, k, a, 0, b + j, ldb, rows, c + j, 0, true);
     if (j < n) nn_tile(1, 1, n - j, k, a, 0, b + j, ldb, rows, c + j, 0, true);
 }
 
@@ -190,8 +190,8 @@ static void relu_sum(int m, int n, const float *s, ptrdiff_t lds, const float *w
         for (int i = 0; i < m; i++) {
             vf factor = v_set1(w[i]);
             const float *row = s + i * lds + j;
-            UNROLL for (int v = 0; v < 4; v++)
-                sum[v] = v_fma(factor, v_max(v_zero(), v_load(row + v * LANES)), sum[v]);
+            UNROLL for (int v = 0; v < 4; v++) sum[v] =
+                v_fma(factor, v_max(v_zero(), v_load(row + v * LANES)), sum[v]);
         }
         UNROLL for (int v = 0; v < 4; v++) v_store(acc + j + v * LANES, sum[v]);
     }
@@ -203,8 +203,10 @@ static void relu_sum(int m, int n, const float *s, ptrdiff_t lds, const float *w
             vf x = count < LANES ? v_load_n(row, count, 0) : v_load(row);
             sum = v_fma(v_set1(w[i]), v_max(v_zero(), x), sum);
         }
-        if (count < LANES) v_store_n(acc + j, sum, count);
-        else v_store(acc + j, sum);
+        if (count < LANES)
+            v_store_n(acc + j, sum, count);
+        else
+            v_store(acc + j, sum);
     }
 }
 
@@ -219,21 +221,29 @@ static void silu_mul(const float *gate, const float *up, float *y, size_t n) {
         vf b = count < LANES ? v_load_n(up + at, count, 0) : v_load(up + at);
         vf e = v_exp(v_mul(a, v_set1(-1.0f)));
         vf out = v_mul(v_div(a, v_add(v_set1(1.0f), e)), b);
-        if (count < LANES) v_store_n(y + at, out, count);
-        else v_store(y + at, out);
+        if (count < LANES)
+            v_store_n(y + at, out, count);
+        else
+            v_store(y + at, out);
     }
 }
 
 static void load(lp_type type, const void *row, float *out, size_t n) {
-    if (type == LP_TYPE_F16) load_f16(row, out, n);
-    else if (type == LP_TYPE_BF16) load_bf16(row, out, n);
-    else memcpy(out, row, n * sizeof *out);
+    if (type == LP_TYPE_F16)
+        load_f16(row, out, n);
+    else if (type == LP_TYPE_BF16)
+        load_bf16(row, out, n);
+    else
+        memcpy(out, row, n * sizeof *out);
 }
 
 static void store(lp_type type, const float *in, void *row, size_t n) {
-    if (type == LP_TYPE_F16) store_f16(in, row, n);
-    else if (type == LP_TYPE_BF16) store_bf16(in, row, n);
-    else memcpy(row, in, n * sizeof *in);
+    if (type == LP_TYPE_F16)
+        store_f16(in, row, n);
+    else if (type == LP_TYPE_BF16)
+        store_bf16(in, row, n);
+    else
+        memcpy(row, in, n * sizeof *in);
 }
 
 #define LP_CPU_LANES_TABLE(isa)                                                                    \

@@ -9,14 +9,20 @@
 #define LANES 4
 typedef float vf __attribute__((vector_size(16)));
 
-static inline vf v_zero(void) { return (vf){0, 0, 0, 0}; }
-static inline vf v_set1(float x) { return (vf){x, x, x, x}; }
+static inline vf v_zero(void) {
+    return (vf){0, 0, 0, 0};
+}
+static inline vf v_set1(float x) {
+    return (vf){x, x, x, x};
+}
 static inline vf v_load(const float *p) {
     vf v;
     memcpy(&v, p, sizeof v);
     return v;
 }
-static inline void v_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+static inline void v_store(float *p, vf v) {
+    memcpy(p, &v, sizeof v);
+}
 static inline vf v_load_n(const float *p, int n, float fill) {
     float lanes[LANES];
     for (int i = 0; i < LANES; i++) lanes[i] = i < n ? p[i] : fill;
@@ -25,19 +31,31 @@ static inline vf v_load_n(const float *p, int n, float fill) {
 static inline void v_store_n(float *p, vf v, int n) {
     for (int i = 0; i < n; i++) p[i] = v[i];
 }
-static inline vf v_add(vf a, vf b) { return a + b; }
-static inline vf v_mul(vf a, vf b) { return a * b; }
-static inline vf v_div(vf a, vf b) { return a / b; }
-static inline vf v_fma(vf a, vf b, vf c) { return a * b + c; }
+static inline vf v_add(vf a, vf b) {
+    return a + b;
+}
+static inline vf v_mul(vf a, vf b) {
+    return a * b;
+}
+static inline vf v_div(vf a, vf b) {
+    return a / b;
+}
+static inline vf v_fma(vf a, vf b, vf c) {
+    return a * b + c;
+}
 static inline vf v_max(vf a, vf b) {
     for (int i = 0; i < LANES; i++) b[i] = a[i] > b[i] ? a[i] : b[i];
     return b;
 }
-static inline float v_sum(vf v) { return (v[0] + v[1]) + (v[2] + v[3]); }
+static inline float v_sum(vf v) {
+    return (v[0] + v[1]) + (v[2] + v[3]);
+}
 static inline void v_sum4(const vf *v, float *out) {
     for (int i = 0; i < 4; i++) out[i] = v_sum(v[i]);
 }
-static inline vf v_exp(vf v) { return (vf){expf(v[0]), expf(v[1]), expf(v[2]), expf(v[3])}; }
+static inline vf v_exp(vf v) {
+    return (vf){expf(v[0]), expf(v[1]), expf(v[2]), expf(v[3])};
+}
 
 static inline void transpose_block(const float *in, ptrdiff_t ld_in, float *out, ptrdiff_t ld_out) {
     for (int r = 0; r < 8; r++)

@@ -1,11 +1,12 @@
-// What the matrix half of the CPU backend shares: the forms of activations and unpacked weights, the
-// functions of one kernel, and the block product that matmul, head_matmul and experts are built of.
+// What the matrix half of the CPU backend shares: the forms of activations and unpacked weights,
+// the functions of one kernel, and the block product that matmul, head_matmul and experts are built
+// of.
 //
-// One definition for every shape of call (rule B2). The inner dimension is cut into chunks; within a
-// chunk each (weight row, activation row) pair has one vector accumulator of 8 float lanes, and
+// One definition for every shape of call (rule B2). The inner dimension is cut into chunks; within
+// a chunk each (weight row, activation row) pair has one vector accumulator of 8 float lanes, and
 //     y = hsum(chunk 0) + hsum(chunk 1) + ...      (in this order, float32)
-// whether the pair is computed alone (dot: decode) or inside a tile of many (unpack + tile: prefill).
-// Chunks also keep the rounding error of long rows near that of one chunk.
+// whether the pair is computed alone (dot: decode) or inside a tile of many (unpack + tile:
+// prefill). Chunks also keep the rounding error of long rows near that of one chunk.
 #ifndef LP_BACKEND_CPU_CPU_MATMUL_H
 #define LP_BACKEND_CPU_CPU_MATMUL_H
 
@@ -37,16 +38,18 @@ struct lp_weight_quad {
 
 enum lp_cpu_act { LP_CPU_ACT_F32, LP_CPU_ACT_Q8 };
 
-#define LP_MAT_CHUNK_F32 512  // values of a chunk, float kernels (2 KiB a row)
-#define LP_MAT_CHUNK_Q8 2048  // values of a chunk, 8-bit kernels (16 quads)
-#define LP_MAT_PANEL_F32 528  // floats between rows of a float panel: not a power of two (cache sets)
-#define LP_MAT_ROWS 16        // weight rows of a block and of a panel
-#define LP_MAT_TILE 4         // activation rows of a tile call
-#define LP_MAT_MAX_X 256      // activation rows that one pass over the weights serves
-#define LP_MAT_AXPY 8         // weight rows of one axpy call
+#define LP_MAT_CHUNK_F32 512 // values of a chunk, float kernels (2 KiB a row)
+#define LP_MAT_CHUNK_Q8 2048 // values of a chunk, 8-bit kernels (16 quads)
+#define LP_MAT_PANEL_F32                                                                           \
+    528                  // floats between rows of a float panel: not a power of two (cache sets)
+#define LP_MAT_ROWS 16   // weight rows of a block and of a panel
+#define LP_MAT_TILE 4    // activation rows of a tile call
+#define LP_MAT_MAX_X 256 // activation rows that one pass over the weights serves
+#define LP_MAT_AXPY 8    // weight rows of one axpy call
 
 // The functions of one kernel. `type` is the weight's row in the type table; weight pointers are
-// unaligned. Chunk `first` is a multiple of the chunk size; its n is the chunk size or what is left.
+// unaligned. Chunk `first` is a multiple of the chunk size; its n is the chunk size or what is
+// left.
 struct lp_cpu_mat_kernel {
     const char *name;
     enum lp_cpu_act act;
@@ -57,8 +60,9 @@ struct lp_cpu_mat_kernel {
     // multiple of 8; or lp_weight_quad[ceil(n / 128)].
     void (*unpack)(const struct lp_type_info *type, const uint8_t *row, int64_t first, int64_t n,
                    void *panel_row);
-    // For r < n_rows <= LP_MAT_ROWS, t < n_x <= LP_MAT_TILE: the chunk's hsum, stored (first == 0) or
-    // added to out[t * LP_MAT_ROWS + r]. x[t] is the start of activation row t (not of the chunk).
+    // For r < n_rows <= LP_MAT_ROWS, t < n_x <= LP_MAT_TILE: the chunk's hsum, stored (first == 0)
+    // or added to out[t * LP_MAT_ROWS + r]. x[t] is the start of activation row t (not of the
+    // chunk).
     void (*tile)(const void *panel, int n_rows, const void *const *x, int n_x, int64_t first,
                  int64_t n, float *out);
     // Q8 kernels: n values (a multiple of 32) of a panel row as float32.
@@ -69,10 +73,11 @@ struct lp_cpu_mat_kernel {
 };
 
 // The kernels, one object each; cpu_selfcheck.c lists them in order of preference.
-// cpu_matmul_plain.c: any type. cpu_matmul_avx2.c: float types, and any type through dequantisation.
+// cpu_matmul_plain.c: any type. cpu_matmul_avx2.c: float types, and any type through
+// dequantisation.
 extern const struct lp_cpu_mat_kernel lp_cpu_mat_plain;
-extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f32, lp_cpu_mat_avx2_f16, lp_cpu_mat_avx2_bf16,
-    lp_cpu_mat_avx2_dequant;
+extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f32, lp_cpu_mat_avx2_f16,
+    lp_cpu_mat_avx2_bf16, lp_cpu_mat_avx2_dequant;
 
 // The types with 8-bit kernels: stem, type. cpu_matmul_avx2_q32.c (blocks of 32 and 64 values) and
 // cpu_matmul_avx2_k.c, _iq.c (of 256) define lp_cpu_mat_avx2_<stem>, cpu_matmul_vnni.c
@@ -110,7 +115,9 @@ void lp_cpu_quantize_act_avx2(const float *x, int64_t n, struct lp_act_quad *out
 // lp_cpu_mat_kernel.axpy of all AVX2 kernels (cpu_matmul_avx2.c)
 void lp_cpu_axpy_avx2(const float *panel, int n_d, const float *x, float *y, int64_t n, bool first);
 
-static inline int64_t lp_cpu_quads(int64_t n) { return (n + LP_QUAD_VALUES - 1) / LP_QUAD_VALUES; }
+static inline int64_t lp_cpu_quads(int64_t n) {
+    return (n + LP_QUAD_VALUES - 1) / LP_QUAD_VALUES;
+}
 
 // ---- choice (cpu_selfcheck.c)
 
@@ -163,7 +170,8 @@ struct lp_cpu_mat {
     int64_t n_in, n_out;
 };
 
-struct lp_cpu_mat lp_cpu_mat_of(const struct lp_cpu_device *dev, const struct lp_weight *w, int64_t m);
+struct lp_cpu_mat lp_cpu_mat_of(const struct lp_cpu_device *dev, const struct lp_weight *w,
+                                int64_t m);
 
 // Activation rows: row t at base + stride * (index ? index[t] : t).
 struct lp_cpu_rows {
@@ -187,8 +195,9 @@ void lp_cpu_quantize_rows(const float *x, int64_t x_stride, int64_t n, int64_t b
 // Below this many values one thread quantises faster than several that must meet afterwards.
 #define LP_MAT_QUANTIZE_ALONE 32768
 
-// n values of a row from `first` (a multiple of LP_MAT_CHUNK_F32), n <= LP_MAT_CHUNK_F32, as float32
-// into a float panel row.
-void lp_cpu_mat_to_f32(const struct lp_cpu_mat *mat, int64_t row, int64_t first, int64_t n, float *out);
+// n values of a row from `first` (a multiple of LP_MAT_CHUNK_F32), n <= LP_MAT_CHUNK_F32, as
+// float32 into a float panel row.
+void lp_cpu_mat_to_f32(const struct lp_cpu_mat *mat, int64_t row, int64_t first, int64_t n,
+                       float *out);
 
 #endif

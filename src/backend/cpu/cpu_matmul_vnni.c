@@ -1,6 +1,6 @@
-// The 8-bit kernels compiled for AVX-512 VNNI: the same body, with one dpbusd in place of maddubs and
-// madd (256-bit registers: there is no 512-bit sign instruction). dot32 is exact either way, so the
-// results should have the same bits as those of the avx2 kernels.
+// The 8-bit kernels compiled for AVX-512 VNNI: the same body, with one dpbusd in place of maddubs
+// and madd (256-bit registers: there is no 512-bit sign instruction). dot32 is exact either way, so
+// the results should have the same bits as those of the avx2 kernels.
 //
 // Unverified: no machine with this instruction set has run the file yet. The self-check at open
 // (cpu_selfcheck.c) is what stands between it and a wrong result.

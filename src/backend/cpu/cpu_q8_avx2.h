@@ -1,5 +1,5 @@
-// The 8-bit kernels' common body, for files compiled with AVX2 or more: what happens to a group of 32
-// weights once it is unpacked. A type is a struct q8_format with two functions,
+// The 8-bit kernels' common body, for files compiled with AVX2 or more: what happens to a group of
+// 32 weights once it is unpacked. A type is a struct q8_format with two functions,
 //
 //   scales(unit, quad, &scale, &min)   the two scale vectors of a quad, as in lp_weight_quad
 //   bytes(unit, quad, group)           the group's 32 values as bytes
@@ -33,8 +33,8 @@ LP_INLINE __m256i dot32_unsigned(__m256i u, __m256i s) {
 #endif
 }
 
-// w signed, -128 included (its absolute value is the unsigned byte 128); x in -127..127, which can be
-// negated without overflow.
+// w signed, -128 included (its absolute value is the unsigned byte 128); x in -127..127, which can
+// be negated without overflow.
 LP_INLINE __m256i dot32_signed(__m256i w, __m256i x) {
     return dot32_unsigned(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
 }
@@ -53,7 +53,9 @@ LP_INLINE __m256i load_x(const struct lp_act_quad *x, int group) {
     return _mm256_load_si256((const __m256i *)(x->q + 32 * group));
 }
 
-LP_INLINE __m256 twice(__m128 v) { return _mm256_set_m128(v, v); }
+LP_INLINE __m256 twice(__m128 v) {
+    return _mm256_set_m128(v, v);
+}
 
 // Loads at any address.
 LP_INLINE uint32_t load_u32(const void *p) {
@@ -66,13 +68,17 @@ LP_INLINE float f16_at(const void *p) {
     memcpy(&bits, p, sizeof bits);
     return _cvtsh_ss(bits);
 }
-LP_INLINE __m128i load_16(const void *p) { return _mm_loadu_si128(p); }
-LP_INLINE __m256i load_32(const void *p) { return _mm256_loadu_si256(p); }
+LP_INLINE __m128i load_16(const void *p) {
+    return _mm_loadu_si128(p);
+}
+LP_INLINE __m256i load_32(const void *p) {
+    return _mm256_loadu_si256(p);
+}
 
 // Byte j is all ones where bit j is set, zero elsewhere.
 LP_INLINE __m256i spread_bits(uint32_t bits) {
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2,
-                                          2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
+                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
     __m256i b = _mm256_shuffle_epi8(_mm256_set1_epi32((int)bits), byte);
     return _mm256_cmpeq_epi8(_mm256_and_si256(b, bit), bit);
@@ -112,7 +118,7 @@ LP_INLINE void tile_q8(const struct lp_weight_quad *w, int64_t w_stride, int nr,
         for (int t = 0; t < nx; t++) {                                                             \
             __m256i xq = load_x(&x[t][i], g);                                                      \
             __m256i dot = is_signed ? dot32_signed(b, xq) : dot32_unsigned(b, xq);                 \
-            acc[r][t] = add_group(acc[r][t], dot, _mm256_permute_ps(scale[r][t], (g) * 0x55));     \
+            acc[r][t] = add_group(acc[r][t], dot, _mm256_permute_ps(scale[r][t], (g)*0x55));       \
         }                                                                                          \
     }
         FOUR_GROUPS(STEP)
@@ -129,13 +135,15 @@ LP_INLINE void tile_q8(const struct lp_weight_quad *w, int64_t w_stride, int nr,
 LP_INLINE void tile_rows_q8(const void *panel, int n_rows, const void *const *x, int n_x,
                             int64_t first, int64_t n, bool is_signed, float *out) {
     const struct lp_act_quad *rows[LP_MAT_TILE];
-    for (int t = 0; t < n_x; t++) rows[t] = (const struct lp_act_quad *)x[t] + first / LP_QUAD_VALUES;
+    for (int t = 0; t < n_x; t++)
+        rows[t] = (const struct lp_act_quad *)x[t] + first / LP_QUAD_VALUES;
     int64_t n_quads = lp_cpu_quads(n);
     const struct lp_weight_quad *w = panel;
     for (int r = 0; r < n_rows; r += 2) {
         bool pair = r + 1 < n_rows, add = first != 0;
         const struct lp_weight_quad *wr = w + r * CHUNK_QUADS;
-        if (pair && n_x == 4) tile_q8(wr, CHUNK_QUADS, 2, rows, 4, n_quads, is_signed, add, out + r);
+        if (pair && n_x == 4)
+            tile_q8(wr, CHUNK_QUADS, 2, rows, 4, n_quads, is_signed, add, out + r);
         else
             for (int k = 0; k < 1 + pair; k++)
                 for (int t = 0; t < n_x; t++)
@@ -144,15 +152,16 @@ LP_INLINE void tile_rows_q8(const void *panel, int n_rows, const void *const *x,
     }
 }
 
-LP_INLINE void expand_q8(const struct lp_weight_quad *quads, int64_t n, bool is_signed, float *out) {
+LP_INLINE void expand_q8(const struct lp_weight_quad *quads, int64_t n, bool is_signed,
+                         float *out) {
     for (int64_t i = 0; i < n; i += 16) { // half a group: one lane of scale and min
         const struct lp_weight_quad *w = quads + i / LP_QUAD_VALUES;
         int at = (int)(i % LP_QUAD_VALUES), lane = at / 32 + (at / 16 % 2) * 4;
         __m256 scale = _mm256_set1_ps(w->scale[lane]), min = _mm256_set1_ps(w->min[lane]);
         for (int k = 0; k < 16; k += 8) {
             __m128i b = _mm_loadl_epi64((const __m128i *)(w->q + at + k));
-            __m256 v = _mm256_cvtepi32_ps(is_signed ? _mm256_cvtepi8_epi32(b)
-                                                    : _mm256_cvtepu8_epi32(b));
+            __m256 v =
+                _mm256_cvtepi32_ps(is_signed ? _mm256_cvtepi8_epi32(b) : _mm256_cvtepu8_epi32(b));
             v = _mm256_mul_ps(v, scale);
             if (!is_signed) v = _mm256_sub_ps(v, min);
             _mm256_storeu_ps(out + i + k, v);
@@ -163,7 +172,8 @@ LP_INLINE void expand_q8(const struct lp_weight_quad *quads, int64_t n, bool is_
 // ---- one type: rows as they are stored
 
 // A type's two functions, named after its stem.
-#define SCALES(stem) LP_INLINE void stem##_scales(const void *unit, int quad, __m256 *scale, __m256 *min)
+#define SCALES(stem)                                                                               \
+    LP_INLINE void stem##_scales(const void *unit, int quad, __m256 *scale, __m256 *min)
 #define BYTES(stem) LP_INLINE __m256i stem##_bytes(const void *unit, int quad, int group)
 #define FORMAT(stem, n_values, n_quads, signed_)                                                   \
     static const struct q8_format stem = {                                                         \
@@ -183,7 +193,9 @@ struct q8_format {
     __m256i (*bytes)(const void *unit, int quad, int group);
 };
 
-LP_INLINE int64_t unit_values(const struct q8_format *f) { return f->quads * LP_QUAD_VALUES; }
+LP_INLINE int64_t unit_values(const struct q8_format *f) {
+    return f->quads * LP_QUAD_VALUES;
+}
 LP_INLINE size_t bytes_of(const struct q8_format *f, int64_t n) {
     return (size_t)(n / f->block_values) * (size_t)f->block_bytes;
 }
@@ -199,7 +211,7 @@ LP_INLINE __m256 unit_q8(const struct q8_format *f, __m256 acc, const uint8_t *u
     {                                                                                              \
         __m256i b = f->bytes(unit, q, g), xq = load_x(x, g);                                       \
         __m256i dot = f->is_signed ? dot32_signed(b, xq) : dot32_unsigned(b, xq);                  \
-        acc = add_group(acc, dot, _mm256_permute_ps(scale, (g) * 0x55));                           \
+        acc = add_group(acc, dot, _mm256_permute_ps(scale, (g)*0x55));                             \
     }
         FOUR_GROUPS(STEP)
 #undef STEP
@@ -207,8 +219,8 @@ LP_INLINE __m256 unit_q8(const struct q8_format *f, __m256 acc, const uint8_t *u
     return acc;
 }
 
-// Fetches the same place two rows ahead: the next pair's. The hardware's own prefetch starts anew with
-// each row, which for rows of a few KiB is most of the time.
+// Fetches the same place two rows ahead: the next pair's. The hardware's own prefetch starts anew
+// with each row, which for rows of a few KiB is most of the time.
 LP_INLINE void prefetch_unit(const uint8_t *unit, size_t row_bytes, int64_t n_bytes) {
     for (int64_t i = 0; i < n_bytes; i += 64)
         _mm_prefetch((const char *)unit + 2 * row_bytes + i, _MM_HINT_T1);
@@ -239,7 +251,8 @@ LP_INLINE void rows_q8(const struct q8_format *f, const uint8_t *w, size_t row_b
                 acc[r] = unit_q8(f, acc[r], unit, xc + i * f->quads);
             }
         for (int r = 0; r < nr && rest > 0; r++)
-            acc[r] = last_unit_q8(f, acc[r], chunk + (size_t)r * row_bytes + (size_t)n_units * unit_bytes,
+            acc[r] = last_unit_q8(f, acc[r],
+                                  chunk + (size_t)r * row_bytes + (size_t)n_units * unit_bytes,
                                   bytes_of(f, rest), xc + n_units * f->quads);
         for (int r = 0; r < nr; r++) sum[r] = first == 0 ? hsum8(acc[r]) : sum[r] + hsum8(acc[r]);
     }

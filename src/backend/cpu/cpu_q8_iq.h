@@ -1,8 +1,8 @@
 // Unpacking for the 8-bit kernels: the IQ grid types and TQ2_0, blocks of 256 values. A group of 32
 // values is four octets; an octet is one entry of an 8-wide grid or two of a 4-wide one.
 //
-// IQ1: y = dl (G + delta), delta = +-1/8. With q = 8 G + 8 delta and dl / 8 as the scale the values are
-// bytes like all others.
+// IQ1: y = dl (G + delta), delta = +-1/8. With q = 8 G + 8 delta and dl / 8 as the scale the values
+// are bytes like all others.
 #ifndef LP_BACKEND_CPU_CPU_Q8_IQ_H
 #define LP_BACKEND_CPU_CPU_Q8_IQ_H
 
@@ -22,13 +22,18 @@ LP_INLINE __m256i with_signs(__m256i values, uint32_t signs) {
 // The sign bytes of four 7-bit codes, the first lowest
 LP_INLINE uint32_t code_signs(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
     const uint8_t *s = lp_codebooks_signs;
-    return s[a & 127] | (uint32_t)s[b & 127] << 8 | (uint32_t)s[c & 127] << 16 | (uint32_t)s[d & 127] << 24;
+    return s[a & 127] | (uint32_t)s[b & 127] << 8 | (uint32_t)s[c & 127] << 16 |
+           (uint32_t)s[d & 127] << 24;
 }
-LP_INLINE uint32_t aux_signs(uint32_t aux) { return code_signs(aux, aux >> 7, aux >> 14, aux >> 21); }
+LP_INLINE uint32_t aux_signs(uint32_t aux) {
+    return code_signs(aux, aux >> 7, aux >> 14, aux >> 21);
+}
 
 // base + step * n for the four small integers n of the first and of the second halves, times d
-LP_INLINE __m256 eight_scales(const int low[4], const int high[4], float base, float step, float d) {
-    __m256i n = _mm256_setr_epi32(low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]);
+LP_INLINE __m256 eight_scales(const int low[4], const int high[4], float base, float step,
+                              float d) {
+    __m256i n =
+        _mm256_setr_epi32(low[0], low[1], low[2], low[3], high[0], high[1], high[2], high[3]);
     __m256 v = _mm256_mul_ps(_mm256_cvtepi32_ps(n), _mm256_set1_ps(step));
     return _mm256_mul_ps(_mm256_add_ps(v, _mm256_set1_ps(base)), _mm256_set1_ps(d));
 }
@@ -69,9 +74,10 @@ BYTES(iq2_xs) {
     uint64_t w;
     memcpy(&w, (const uint8_t *)b + 2 + 8 * (4 * quad + group), sizeof w); // qs[4G .. 4G + 3]
     const uint64_t *grid = lp_codebooks_iq2xs;
-    return with_signs(octets(grid[w & 511], grid[w >> 16 & 511], grid[w >> 32 & 511], grid[w >> 48 & 511]),
-                      code_signs((uint32_t)(w >> 9), (uint32_t)(w >> 25), (uint32_t)(w >> 41),
-                                 (uint32_t)(w >> 57)));
+    return with_signs(
+        octets(grid[w & 511], grid[w >> 16 & 511], grid[w >> 32 & 511], grid[w >> 48 & 511]),
+        code_signs((uint32_t)(w >> 9), (uint32_t)(w >> 25), (uint32_t)(w >> 41),
+                   (uint32_t)(w >> 57)));
 }
 
 SCALES(iq2_s) {
@@ -92,7 +98,9 @@ BYTES(iq2_s) {
 
 // ---- IQ3
 
-LP_INLINE uint64_t two_words(uint32_t low, uint32_t high) { return low | (uint64_t)high << 32; }
+LP_INLINE uint64_t two_words(uint32_t low, uint32_t high) {
+    return low | (uint64_t)high << 32;
+}
 
 SCALES(iq3_xxs) {
     (void)min;
@@ -105,9 +113,10 @@ BYTES(iq3_xxs) {
     const struct lp_block_iq3_xxs *b = unit;
     const uint8_t *qs = b->qs + 8 * (4 * quad + group);
     const uint32_t *grid = lp_codebooks_iq3xxs;
-    return with_signs(octets(two_words(grid[qs[0]], grid[qs[1]]), two_words(grid[qs[2]], grid[qs[3]]),
-                             two_words(grid[qs[4]], grid[qs[5]]), two_words(grid[qs[6]], grid[qs[7]])),
-                      aux_signs(b->aux[4 * quad + group]));
+    return with_signs(
+        octets(two_words(grid[qs[0]], grid[qs[1]]), two_words(grid[qs[2]], grid[qs[3]]),
+               two_words(grid[qs[4]], grid[qs[5]]), two_words(grid[qs[6]], grid[qs[7]])),
+        aux_signs(b->aux[4 * quad + group]));
 }
 
 SCALES(iq3_s) {
@@ -178,7 +187,8 @@ BYTES(iq1_m) {
     const uint64_t *grid = lp_codebooks_iq1s;
     __m256i g = octets(grid[qs[0] | (h & 7) << 8], grid[qs[1] | (h >> 4 & 7) << 8],
                        grid[qs[2] | (h >> 8 & 7) << 8], grid[qs[3] | (h >> 12 & 7) << 8]);
-    __m256i delta = octets(delta_octet(h), delta_octet(h >> 4), delta_octet(h >> 8), delta_octet(h >> 12));
+    __m256i delta =
+        octets(delta_octet(h), delta_octet(h >> 4), delta_octet(h >> 8), delta_octet(h >> 12));
     return _mm256_add_epi8(times_8(g), delta);
 }
 

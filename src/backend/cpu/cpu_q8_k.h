@@ -36,7 +36,9 @@ SCALES(q2_k) {
     *scale = eight_halves(_mm_and_si128(s, low), f16_at((const uint8_t *)b + 80));
     *min = eight_halves(_mm_and_si128(_mm_srli_epi16(s, 4), low), f16_at((const uint8_t *)b + 82));
 }
-BYTES(q2_k) { return two_bits(load_32(((const struct lp_block_q2_k *)unit)->qs + 32 * quad), group); }
+BYTES(q2_k) {
+    return two_bits(load_32(((const struct lp_block_q2_k *)unit)->qs + 32 * quad), group);
+}
 
 // ---- Q3_K
 
@@ -54,7 +56,8 @@ SCALES(q3_k) {
 BYTES(q3_k) { // a clear bit of hmask subtracts 4
     const struct lp_block_q3_k *b = unit;
     __m256i bit = _mm256_set1_epi8((char)(1 << (4 * quad + group)));
-    __m256i clear = _mm256_cmpeq_epi8(_mm256_and_si256(load_32(b->hmask), bit), _mm256_setzero_si256());
+    __m256i clear =
+        _mm256_cmpeq_epi8(_mm256_and_si256(load_32(b->hmask), bit), _mm256_setzero_si256());
     return _mm256_sub_epi8(two_bits(load_32(b->qs + 32 * quad), group),
                            _mm256_and_si256(clear, _mm256_set1_epi8(4)));
 }
@@ -70,12 +73,17 @@ LP_INLINE void k_scales(const uint8_t *block, const uint8_t *scales, int quad, _
     *min = four_bytes(m, f16_at(block + 2));
 }
 
-SCALES(q4_k) { k_scales(unit, ((const struct lp_block_q4_k *)unit)->scales, quad, scale, min); }
+SCALES(q4_k) {
+    k_scales(unit, ((const struct lp_block_q4_k *)unit)->scales, quad, scale, min);
+}
 BYTES(q4_k) {
-    return one_nibble(((const struct lp_block_q4_k *)unit)->qs + 64 * quad + 32 * (group / 2), group & 1);
+    return one_nibble(((const struct lp_block_q4_k *)unit)->qs + 64 * quad + 32 * (group / 2),
+                      group & 1);
 }
 
-SCALES(q5_k) { k_scales(unit, ((const struct lp_block_q5_k *)unit)->scales, quad, scale, min); }
+SCALES(q5_k) {
+    k_scales(unit, ((const struct lp_block_q5_k *)unit)->scales, quad, scale, min);
+}
 BYTES(q5_k) { // the fifth bit is bit 4 quad + group of qh
     const struct lp_block_q5_k *b = unit;
     __m256i qh = load_32(b->qh);
@@ -112,7 +120,8 @@ SCALES(iq4_xs) { // six bits: a nibble of scales_l, two bits of scales_h
     int s[4];
     for (int g = 0; g < 4; g++)
         s[g] = ((b->scales_l[2 * quad + g / 2] >> 4 * (g & 1) & 15) |
-                (high >> 2 * (4 * quad + g) & 3) << 4) - 32;
+                (high >> 2 * (4 * quad + g) & 3) << 4) -
+               32;
     __m128 v = _mm_cvtepi32_ps(_mm_setr_epi32(s[0], s[1], s[2], s[3]));
     *scale = twice(_mm_mul_ps(v, _mm_set1_ps(d)));
 }

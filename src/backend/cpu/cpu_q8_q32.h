@@ -10,11 +10,14 @@
 LP_INLINE __m256 four_f16(const uint8_t *p, size_t step) {
     uint16_t d[4];
     for (int i = 0; i < 4; i++) memcpy(&d[i], p + (size_t)i * step, sizeof d[i]);
-    uint64_t bits = (uint64_t)d[0] | (uint64_t)d[1] << 16 | (uint64_t)d[2] << 32 | (uint64_t)d[3] << 48;
+    uint64_t bits =
+        (uint64_t)d[0] | (uint64_t)d[1] << 16 | (uint64_t)d[2] << 32 | (uint64_t)d[3] << 48;
     return twice(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)bits)));
 }
 
-LP_INLINE __m256 negated(__m256 v) { return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f)); }
+LP_INLINE __m256 negated(__m256 v) {
+    return _mm256_xor_ps(v, _mm256_set1_ps(-0.0f));
+}
 
 // Bit j of the word at p in bit 4 of byte j
 LP_INLINE __m256i fifth_bits(const void *p) {
@@ -82,7 +85,8 @@ SCALES(iq4_nl) {
 }
 BYTES(iq4_nl) {
     (void)quad;
-    return look_up(lp_codebooks_iq4_nl, nibbles_32(((const struct lp_block_iq4_nl *)unit)[group].qs));
+    return look_up(lp_codebooks_iq4_nl,
+                   nibbles_32(((const struct lp_block_iq4_nl *)unit)[group].qs));
 }
 
 SCALES(mxfp4) {
@@ -96,8 +100,8 @@ BYTES(mxfp4) {
     return look_up(lp_codebooks_fp4, nibbles_32(((const struct lp_block_mxfp4 *)unit)[group].qs));
 }
 
-// Group g is half g % 2 of block g / 2; its two sub-blocks have a scale each, an unsigned E4M3 byte:
-// moved to a float's exponent and mantissa it is too small by 2^120, zero exponents included.
+// Group g is half g % 2 of block g / 2; its two sub-blocks have a scale each, an unsigned E4M3
+// byte: moved to a float's exponent and mantissa it is too small by 2^120, zero exponents included.
 SCALES(nvfp4) {
     (void)quad, (void)min;
     const struct lp_block_nvfp4 *b = unit;
@@ -107,7 +111,8 @@ SCALES(nvfp4) {
     __m256i zero = _mm256_cmpeq_epi32(e, _mm256_set1_epi32(0x7f)); // the format's NaN is read as 0
     e = _mm256_and_si256(e, _mm256_set1_epi32(0x7f));
     __m256 v = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_andnot_si256(zero, e), 20));
-    *scale = _mm256_mul_ps(v, _mm256_set1_ps(0x1p119f)); // halved: the codebook holds twice the values
+    *scale =
+        _mm256_mul_ps(v, _mm256_set1_ps(0x1p119f)); // halved: the codebook holds twice the values
 }
 BYTES(nvfp4) {
     (void)quad;

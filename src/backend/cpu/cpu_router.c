@@ -37,7 +37,9 @@ size_t lp_cpu_router_scratch(const struct lp_reserve *need, int n_workers) {
 }
 
 // NaN ranks above all numbers, so that it is chosen and seen.
-static bool better(double a, double b) { return (isnan(a) && !isnan(b)) || a > b; }
+static bool better(double a, double b) {
+    return (isnan(a) && !isnan(b)) || a > b;
+}
 
 static void gate_values(const struct lp_op_router *op, const float *z, float *gate) {
     double max = -INFINITY, sum = 0;

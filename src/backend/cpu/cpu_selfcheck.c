@@ -1,6 +1,6 @@
-// Which matrix kernel each weight type gets. The table lists the candidates, best first; before one is
-// used it must agree with double precision on a few rows, so that a kernel for an instruction set that
-// was never run on the developers' machines cannot spoil results silently.
+// Which matrix kernel each weight type gets. The table lists the candidates, best first; before one
+// is used it must agree with double precision on a few rows, so that a kernel for an instruction
+// set that was never run on the developers' machines cannot spoil results silently.
 #include <math.h>
 #include <string.h>
 
@@ -17,9 +17,8 @@
 
 static const struct lp_kernel candidates[] = {
 #if defined(__x86_64__)
-    LP_CPU_Q8_LIST(VNNI_ROW)
-    LP_CPU_Q8_LIST(AVX2_ROW)
-    {"matmul", "avx2_f32", LP_TYPE_F32, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f32},
+    LP_CPU_Q8_LIST(VNNI_ROW) LP_CPU_Q8_LIST(AVX2_ROW){"matmul", "avx2_f32", LP_TYPE_F32,
+                                                      LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f32},
     {"matmul", "avx2_f16", LP_TYPE_F16, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f16},
     {"matmul", "avx2_bf16", LP_TYPE_BF16, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_bf16},
     {"matmul", "avx2_dequant", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_dequant},
@@ -28,9 +27,9 @@ static const struct lp_kernel candidates[] = {
 };
 #define N_CANDIDATES (sizeof candidates / sizeof candidates[0])
 
-#define CHECK_VALUES 512   // two blocks of the largest kind
-#define CHECK_ROWS 3       // a pair and a single
-#define CHECK_BOUND 1e-4   // of sum |w x|; wrong bits or a saturated sum are far above it
+#define CHECK_VALUES 512 // two blocks of the largest kind
+#define CHECK_ROWS 3     // a pair and a single
+#define CHECK_BOUND 1e-4 // of sum |w x|; wrong bits or a saturated sum are far above it
 #define MAX_ROW_BYTES (CHECK_VALUES * 4)
 
 // Random bytes until every scale is finite; where the format has a quantiser, its output.
@@ -85,7 +84,8 @@ static bool check_once(const struct lp_cpu_mat_kernel *kernel, const struct lp_t
         memcpy(exact, x, sizeof exact);
         as_rounded(quads, x);
         for (int i = 0; i < CHECK_VALUES; i++)
-            if (!(fabsf(exact[i] - x[i]) <= 0.51f * quads[i / LP_QUAD_VALUES].d[i % LP_QUAD_VALUES / 32]))
+            if (!(fabsf(exact[i] - x[i]) <=
+                  0.51f * quads[i / LP_QUAD_VALUES].d[i % LP_QUAD_VALUES / 32]))
                 return false;
         act = quads;
     }
@@ -99,7 +99,8 @@ static bool check_once(const struct lp_cpu_mat_kernel *kernel, const struct lp_t
 
     // The tile must give the same bits.
     _Alignas(64) unsigned char panel[LP_MAT_ROWS * sizeof(struct lp_weight_quad) * 16];
-    _Static_assert(sizeof panel >= LP_MAT_ROWS * LP_MAT_PANEL_F32 * sizeof(float), "panel holds both kinds");
+    _Static_assert(sizeof panel >= LP_MAT_ROWS * LP_MAT_PANEL_F32 * sizeof(float),
+                   "panel holds both kinds");
     size_t panel_row = kernel->act == LP_CPU_ACT_Q8 ? sizeof panel / LP_MAT_ROWS
                                                     : LP_MAT_PANEL_F32 * sizeof(float);
     for (int r = 0; r < CHECK_ROWS; r++)
@@ -132,7 +133,8 @@ static void choose_one(struct lp_cpu_device *dev, const struct lp_type_info *typ
             dev->mat_kernels[type->id] = candidates[i].impl;
             break;
         }
-        lp_log(LP_LOG_WARN, "kernel %s disagrees with the definition for %s on this CPU; it is not used",
+        lp_log(LP_LOG_WARN,
+               "kernel %s disagrees with the definition for %s on this CPU; it is not used",
                candidates[i].name, type->name);
         rejected[i] = true;
     }

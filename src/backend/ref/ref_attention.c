@@ -119,7 +119,8 @@ static void expand_values(struct lp_ref_device *dev, const struct lp_op_mla_expa
         lp_ref_weight_row(op->v_up, h, d, dev->row);
         for (int64_t s = 0; s < n_keys; s++) {
             lp_ref_cache_row(op->cache, s, dev->cache_row);
-            dev->values[s * op->v_dim + d] = (float)lp_ref_dot(dev->row, dev->cache_row, op->latent);
+            dev->values[s * op->v_dim + d] =
+                (float)lp_ref_dot(dev->row, dev->cache_row, op->latent);
         }
     }
 }
@@ -131,8 +132,9 @@ static void expanded_query(struct lp_ref_device *dev, const struct lp_op_mla_exp
     for (int64_t i = 0; i < n; i++) {
         int64_t s = lp_ref_visible_pos(&op->visible, q, i);
         lp_ref_cache_row(op->cache, s, dev->cache_row);
-        dev->scores[i] = op->scale * (lp_ref_dot(query, dev->keys + s * op->nope, op->nope) +
-                                      lp_ref_dot(query + op->nope, dev->cache_row + op->latent, op->rope));
+        dev->scores[i] =
+            op->scale * (lp_ref_dot(query, dev->keys + s * op->nope, op->nope) +
+                         lp_ref_dot(query + op->nope, dev->cache_row + op->latent, op->rope));
     }
     softmax(dev->scores, n);
     memset(dev->sum, 0, (size_t)op->v_dim * sizeof *dev->sum);
