@@ -27,7 +27,8 @@ for preset in release asan; do
     log=build/$preset/test.log
     ctest --test-dir "build/$preset" -j "$jobs" --no-tests=error --output-on-failure "$@" 2>&1 | tee "$log"
     line=$(grep -E '^[0-9]+% tests passed' "$log" || echo "the tests did not end")
-    closing="$closing$preset: $line
+    skipped=$(sed -n 's/^.*Test *#[0-9]*: \([^ ]*\) .*Skipped.*/\1/p' "$log" | sort | tr '\n' ' ')
+    closing="$closing$preset: $line${skipped:+, skipped (ctest -V names what is missing): ${skipped% }}
 "
     case $line in
     "100% tests passed"*) ;;

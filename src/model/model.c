@@ -62,7 +62,7 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
         if (!m->layers)
             status = lp_err_memory(err, (size_t)m->h.n_layers * sizeof *m->layers, "the layers");
     }
-    if (!status) status = lp_model_check_weights(m, n_threads, err);
+    if (!status) status = lp_model_check_weights(gguf, LP_CHECK_WHOLE_BYTES, n_threads, err);
     if (!status) status = lp_model_place(m, err);
     if (status) {
         lp_model_free(m);

@@ -47,7 +47,10 @@ void lp_model_kv_layers(const struct lp_model *model, struct lp_kv_layer *out);
 
 // placement.c
 lp_status lp_model_place(struct lp_model *model, struct lp_err *err);
-lp_status lp_model_check_weights(const struct lp_model *model, int n_threads, struct lp_err *err);
+// Reads the scales of every weight of a file of at most whole_bytes, and samples a larger one.
+#define LP_CHECK_WHOLE_BYTES ((uint64_t)16 << 30)
+lp_status lp_model_check_weights(const struct lp_gguf *gguf, uint64_t whole_bytes, int n_threads,
+                                 struct lp_err *err);
 
 // What a caller may look at while a step runs (dump, doctor): called after the embedding (layer -1)
 // and after each layer. h: device, [n_rows, n_embd], the residual stream. selected: device,

@@ -1,7 +1,8 @@
 // The check at load: no NaN and no infinity in any float tensor or block scale. 8-bit rounding of
 // activations can hide a NaN weight behind finite but wrong logits, so a file with one is refused
-// here. Only scale fields of quantised blocks are read. A file larger than CHECK_ALL_BYTES is
-// sampled: all of the small tensors, and one row in SAMPLE_ROWS of each matrix; the log says so.
+// here. Only scale fields of quantised blocks are read. Of a file above a given size only tensors of
+// up to LARGE_BYTES are read whole, and of the others the first and the last row, so that opening it
+// does not read hundreds of gigabytes; the log says so.
 #include "model/model.h"
 
 #include <stdatomic.h>
@@ -10,9 +11,8 @@
 #include "base/progress.h"
 #include "base/workers.h"
 
-#define CHECK_ALL_BYTES ((uint64_t)16 << 30)
-#define SAMPLE_ROWS 64
-#define PIECE_BYTES ((uint64_t)4 << 20) // work unit of a thread
+#define LARGE_BYTES ((uint64_t)8 << 20)
+#define PIECE_BYTES ((uint64_t)4 << 20) // of one call of the scan
 
 struct check_job {
     const struct lp_gguf *gguf;
@@ -30,21 +30,28 @@ static void report_bad(struct check_job *job, uint64_t tensor) {
     }
 }
 
-// The number of the first value that is NaN or infinite, or whose block's scale is; -1: none found.
-static int64_t find_bad(const struct check_job *job, const struct lp_gguf_tensor *t) {
-    const struct lp_type_info *info = lp_type_info(t->type);
-    uint64_t row_bytes = 0, n_rows = t->ne[1] * t->ne[2] * t->ne[3];
-    if (!info->is_weight || !lp_type_row_bytes(t->type, t->ne[0], &row_bytes)) return -1;
-    bool sample = job->sample && n_rows > SAMPLE_ROWS && t->n_bytes > PIECE_BYTES;
-    uint64_t step = sample ? SAMPLE_ROWS : 1;
-    uint64_t rows_at_once = sample ? 1 : PIECE_BYTES / row_bytes ? PIECE_BYTES / row_bytes : 1;
-    for (uint64_t r = 0; r < n_rows; r += sample ? step : rows_at_once) {
-        uint64_t n = n_rows - r < rows_at_once ? n_rows - r : rows_at_once;
+// The number of the first value, in rows [first, first + n), that is NaN or infinite or whose block's
+// scale is; -1: none found.
+static int64_t scan_rows(const struct lp_gguf_tensor *t, uint64_t first, uint64_t n) {
+    uint64_t row_bytes = 0;
+    if (!lp_type_row_bytes(t->type, t->ne[0], &row_bytes)) return -1; // checked by the reader
+    uint64_t piece_rows = PIECE_BYTES / row_bytes ? PIECE_BYTES / row_bytes : 1;
+    for (uint64_t r = first; r < first + n; r += piece_rows) {
+        uint64_t take = first + n - r < piece_rows ? first + n - r : piece_rows;
         int64_t at =
-            lp_type_find_nonfinite(t->type, t->data + r * row_bytes, (size_t)(n * t->ne[0]));
-        if (at >= 0) return (int64_t)(r * t->ne[0]) + at * info->block_values;
+            lp_type_find_nonfinite(t->type, t->data + r * row_bytes, (size_t)(take * t->ne[0]));
+        uint64_t block_values = lp_type_info(t->type)->block_values;
+        if (at >= 0) return (int64_t)(r * t->ne[0] + (uint64_t)at * block_values);
     }
     return -1;
+}
+
+static int64_t find_bad(const struct check_job *job, const struct lp_gguf_tensor *t) {
+    uint64_t n_rows = t->ne[1] * t->ne[2] * t->ne[3];
+    if (!lp_type_info(t->type)->is_weight) return -1;
+    if (!job->sample || t->n_bytes <= LARGE_BYTES) return scan_rows(t, 0, n_rows);
+    int64_t at = scan_rows(t, 0, 1);
+    return at >= 0 ? at : scan_rows(t, n_rows - 1, 1);
 }
 
 static void check_worker(void *job_, int worker, int n_workers) {
@@ -59,23 +66,24 @@ static void check_worker(void *job_, int worker, int n_workers) {
     }
 }
 
-lp_status lp_model_check_weights(const struct lp_model *model, int n_threads, struct lp_err *err) {
-    struct check_job job = {.gguf = model->gguf,
-                            .sample = lp_gguf_file_bytes(model->gguf) > CHECK_ALL_BYTES};
+lp_status lp_model_check_weights(const struct lp_gguf *gguf, uint64_t whole_bytes, int n_threads,
+                                 struct lp_err *err) {
+    struct check_job job = {.gguf = gguf, .sample = lp_gguf_file_bytes(gguf) > whole_bytes};
     struct lp_workers *workers;
     lp_status status = lp_workers_new(&workers, n_threads, err);
     if (status) return status;
-    lp_progress_init(&job.bar, "loading", lp_gguf_file_bytes(model->gguf));
+    lp_progress_init(&job.bar, "loading", lp_gguf_file_bytes(gguf));
     lp_workers_run(workers, check_worker, &job);
     lp_progress_finish(&job.bar);
     lp_workers_free(workers);
     if (job.sample)
         lp_log(LP_LOG_INFO,
-               "weights: looked for NaN and infinity in one row of %d of the large tensors",
-               SAMPLE_ROWS);
+               "weights: looked for NaN and infinity in tensors of up to %d MB, and in "
+               "the first and last row of the larger ones",
+               (int)(LARGE_BYTES >> 20));
     uint64_t bad = atomic_load(&job.bad);
     if (bad == 0) return LP_OK;
-    const struct lp_gguf_tensor *t = lp_gguf_tensor_at(model->gguf, bad - 1);
+    const struct lp_gguf_tensor *t = lp_gguf_tensor_at(gguf, bad - 1);
     uint64_t value = (uint64_t)find_bad(&job, t); // found again, to name it
     return lp_err_set(
         err, LP_STATUS_FORMAT,
