@@ -6,7 +6,7 @@
 set -eu
 cd "$(dirname "$0")"
 . tools/setup_debian.sh
-setup_packages
+setup_packages tests
 setup_python
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 

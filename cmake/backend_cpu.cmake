@@ -6,7 +6,7 @@ foreach(stem cpu_device cpu_features cpu_selfcheck cpu_mat_scratch cpu_matmul cp
              cpu_matmul_avx2_k cpu_matmul_avx2_iq cpu_matmul_vnni
              cpu_attn cpu_attn_mla cpu_attn_mla_expanded cpu_attn_gqa cpu_indexer
              cpu_elementwise cpu_router cpu_lanes_plain cpu_lanes_avx2 cpu_lanes_avx512)
-  if(EXISTS ${CMAKE_SOURCE_DIR}/src/backend/cpu/${stem}.c)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/src/backend/cpu/${stem}.c)
     list(APPEND LP_CPU_SOURCES backend/cpu/${stem}.c)
   endif()
 endforeach()
@@ -14,13 +14,13 @@ endforeach()
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   foreach(source IN LISTS LP_CPU_SOURCES)
     if(source MATCHES "_avx2[_a-z0-9]*\\.c$")
-      set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${source} PROPERTIES
+      set_source_files_properties(${PROJECT_SOURCE_DIR}/src/${source} PROPERTIES
                                   COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
     elseif(source MATCHES "_avx512\\.c$")
-      set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${source} PROPERTIES COMPILE_OPTIONS
+      set_source_files_properties(${PROJECT_SOURCE_DIR}/src/${source} PROPERTIES COMPILE_OPTIONS
         "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq")
     elseif(source MATCHES "_vnni\\.c$")
-      set_source_files_properties(${CMAKE_SOURCE_DIR}/src/${source} PROPERTIES COMPILE_OPTIONS
+      set_source_files_properties(${PROJECT_SOURCE_DIR}/src/${source} PROPERTIES COMPILE_OPTIONS
         "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni")
     endif()
   endforeach()

@@ -15,7 +15,7 @@
 //     if (limpid_engine_new(&engine, model, &eo, &err)) ...
 //     if (limpid_tokenize(model, text, strlen(text), LIMPID_SPECIAL | LIMPID_BOS, &ids, &n, &err)) ...
 //     limpid_request_options ro = limpid_request_default_options();
-//     ro.tokens = ids; ro.n_tokens = n; ro.max_tokens = 100;
+//     ro.tokens = ids; ro.n_tokens = n; ro.max_tokens = 100; ro.temperature = 0;
 //     if (limpid_request_new(&request, engine, &ro, &err)) ...
 //     while (!limpid_request_next(request, &event, &err) && event.kind != LIMPID_EVENT_DONE)
 //         fwrite(event.text, 1, event.text_len, stdout);
@@ -204,6 +204,7 @@ typedef struct limpid_event { // pointers are valid until the next call on the r
     int64_t n_prompt, n_generated, n_cached; // DONE
 } limpid_event;
 
+// max_tokens 16, temperature 1, top_p 1, skip_special, no log-probabilities: the HTTP API's defaults.
 limpid_request_options limpid_request_default_options(void);
 limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
                                  const limpid_request_options *options, limpid_error *err);

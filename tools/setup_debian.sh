@@ -2,7 +2,7 @@
 # sourced by ./test.sh and ./demo.sh:
 #
 #     . tools/setup_debian.sh
-#     setup_packages          apt-get installs what is missing, with sudo where not root
+#     setup_packages [tests]  apt-get installs what is missing, with sudo where not root
 #     setup_python            sets $python to an interpreter that has numpy
 
 setup_has_lib() { command -v pkg-config >/dev/null && pkg-config --exists "$1"; }
@@ -19,6 +19,7 @@ setup_missing() {
     setup_has_lib jansson || echo libjansson-dev
     setup_has_lib libpcre2-8 || echo libpcre2-dev
     setup_has_lib cmocka || echo libcmocka-dev
+    [ "${1:-}" != tests ] || python3 -m pip --version >/dev/null 2>&1 || command -v pip3 >/dev/null || echo python3-pip
     setup_has_numpy python3 || setup_has_numpy /usr/bin/python3 || echo python3 python3-numpy
 }
 
@@ -31,7 +32,7 @@ setup_apt() {
 }
 
 setup_packages() {
-    missing=$(setup_missing | tr '\n' ' ')
+    missing=$(setup_missing "$@" | tr '\n' ' ')
     [ -n "$missing" ] || return 0
     if ! command -v apt-get >/dev/null; then
         echo "limpid needs these Debian packages or their like, and there is no apt-get: $missing" >&2

@@ -54,6 +54,13 @@ static FILE *open_output(const char *path) {
     return f;
 }
 
+bool lp_bench_can_write(const char *path) {
+    if (!path || strcmp(path, "-") == 0) return true;
+    FILE *f = fopen(path, "a"); // what is there stays until there are rows
+    if (!f) lp_fail_text("cannot write %s: %s", path, strerror(errno));
+    return f && fclose(f) == 0;
+}
+
 static json_t *row_json(const struct lp_bench_machine *m, const struct lp_bench_row *r) {
     return json_pack(
         "{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f,"

@@ -37,4 +37,8 @@ bool lp_bench_write_json(const char *path, const struct lp_bench_machine *m,
 bool lp_bench_write_csv(const char *path, const struct lp_bench_machine *m,
                         const struct lp_bench_row *rows, int n);
 
+// Whether the file can be opened for writing, asked before the hours of measuring; else prints why.
+// NULL and "-" can.
+bool lp_bench_can_write(const char *path);
+
 #endif

@@ -321,6 +321,8 @@ static int run(int argc, char **argv) {
         status = lp_usage(&lp_cmd_bench, "MODEL is needed");
     else if (!status) {
         status = check(b, depths, batches);
+        if (!status && !(lp_bench_can_write(json) && lp_bench_can_write(csv)))
+            status = LP_EXIT_FAILURE;
         if (!status) status = bench_model(b, path, json, csv);
     }
     lp_free(b);

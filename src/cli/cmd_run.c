@@ -155,10 +155,10 @@ static void print_stats(const struct run *r) {
             (double)r->load_ns * 1e-9, (long long)r->n_prefill, prefill_s,
             prefill_s > 0 ? (double)r->n_prefill / prefill_s : 0.0, (long long)r->n_decode,
             decode_s, decode_s > 0 ? (double)r->n_decode / decode_s : 0.0,
-            (double)lp_peak_memory() / 1048576.0,
-            (double)limpid_model_get_info(r->model).file_bytes / 1048576.0,
-            (double)limpid_engine_kv_bytes(r->engine) / 1048576.0,
-            (double)limpid_engine_scratch_bytes(r->engine) / 1048576.0);
+            (double)lp_peak_memory() * 1e-6,
+            (double)limpid_model_get_info(r->model).file_bytes * 1e-6,
+            (double)limpid_engine_kv_bytes(r->engine) * 1e-6,
+            (double)limpid_engine_scratch_bytes(r->engine) * 1e-6);
     if (r->temperature > 0) fprintf(stderr, "seed    %lld\n", (long long)r->seed);
 }
 

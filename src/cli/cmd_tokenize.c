@@ -85,6 +85,6 @@ static int run(int argc, char **argv) {
     return status;
 }
 
-const struct lp_command lp_cmd_tokenize = {"tokenize", "MODEL [--no-special] [--decode] [TEXT]",
+const struct lp_command lp_cmd_tokenize = {"tokenize", "MODEL [--no-special] [--bos] [--decode] [TEXT]",
                                            "text (or standard input) to a JSON array of token ids",
                                            run};
