@@ -10,11 +10,11 @@
 // Element j of an entry is its byte j, lowest first: (int8_t)(entry >> 8 * j).
 // Tables are 64-byte aligned, so that they can be gathered from or uploaded as they are.
 extern const uint64_t lp_codebooks_iq2xxs[256]; // IQ2_XXS; values 8, 25, 43
-extern const uint64_t lp_codebooks_iq2xs[512];  // IQ2_XS; values 8, 25, 43
-extern const uint64_t lp_codebooks_iq2s[1024];  // IQ2_S; values 8, 25, 43
+extern const uint64_t lp_codebooks_iq2xs[512]; // IQ2_XS; values 8, 25, 43
+extern const uint64_t lp_codebooks_iq2s[1024]; // IQ2_S; values 8, 25, 43
 extern const uint32_t lp_codebooks_iq3xxs[256]; // IQ3_XXS; values 4, 12, ... 52, 62
-extern const uint32_t lp_codebooks_iq3s[512];   // IQ3_S; values 1, 3, ... 15
-extern const uint64_t lp_codebooks_iq1s[2048];  // IQ1_S and IQ1_M; values -1, 0, 1
+extern const uint32_t lp_codebooks_iq3s[512]; // IQ3_S; values 1, 3, ... 15
+extern const uint64_t lp_codebooks_iq1s[2048]; // IQ1_S and IQ1_M; values -1, 0, 1
 
 // Sign byte of the 7-bit codes of IQ2_XXS, IQ2_XS and IQ3_XXS: bit 7 makes the number of set
 // bits even; bit j set = element j is negative.
