@@ -7,14 +7,10 @@
 #include <time.h>
 
 #include "text/jinja_str.h"
+#include "text/jinja_try.h"
 
 typedef struct lp_jinja_run run_state;
 typedef struct lp_jinja_call call_args;
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if (!(call)) return false;                                                                 \
-    } while (0)
 
 // ---- arguments --------------------------------------------------------------------------------
 

@@ -6,15 +6,11 @@
 #include "text/chat.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_eval.h"
+#include "text/jinja_try.h"
 
 typedef struct lp_jinja_run run_state;
 typedef struct lp_jinja_node node;
 typedef struct lp_jinja_scope scope;
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if (!(call)) return false;                                                                 \
-    } while (0)
 
 #define DEFAULT_STEPS UINT64_C(20000000)
 #define DEFAULT_OUTPUT_BYTES ((uint64_t)64 << 20)

@@ -9,15 +9,11 @@
 #include "text/jinja_builtins.h"
 #include "text/jinja_eval.h"
 #include "text/jinja_str.h"
+#include "text/jinja_try.h"
 
 typedef struct lp_jinja_run run_state;
 typedef struct lp_jinja_node node;
 typedef struct lp_jinja_scope scope;
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if (!(call)) return false;                                                                 \
-    } while (0)
 
 // ---- names ------------------------------------------------------------------------------------
 

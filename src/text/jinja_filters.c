@@ -10,14 +10,10 @@
 #include "text/jinja_builtins.h"
 #include "text/jinja_str.h"
 #include "text/jinja_text.h"
+#include "text/jinja_try.h"
 
 typedef struct lp_jinja_run run_state;
 typedef struct lp_jinja_call call_args;
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if (!(call)) return false;                                                                 \
-    } while (0)
 
 // The string at the left; a value that is none is printed.
 static bool self_str(run_state *run, const call_args *call, lp_value *out) {

@@ -8,6 +8,7 @@
 
 #include "text/jinja_ast.h"
 #include "text/jinja_str.h"
+#include "text/jinja_try.h"
 
 struct lexer {
     struct lp_arena *arena;
@@ -19,11 +20,6 @@ struct lexer {
     struct lp_err *err;
     lp_status status;
 };
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if (!(call)) return false;                                                                 \
-    } while (0)
 
 static bool fail(struct lexer *lex, lp_status status, const char *what) {
     lex->status = status;

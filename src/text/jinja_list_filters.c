@@ -4,14 +4,10 @@
 
 #include "text/jinja_builtins.h"
 #include "text/jinja_text.h"
+#include "text/jinja_try.h"
 
 typedef struct lp_jinja_run run_state;
 typedef struct lp_jinja_call call_args;
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if (!(call)) return false;                                                                 \
-    } while (0)
 
 // ---- attributes by path -----------------------------------------------------------------------
 

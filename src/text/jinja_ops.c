@@ -8,13 +8,9 @@
 #include "base/checked.h"
 #include "text/jinja_eval.h"
 #include "text/jinja_str.h"
+#include "text/jinja_try.h"
 
 typedef struct lp_jinja_run run_state;
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if (!(call)) return false;                                                                 \
-    } while (0)
 
 static const char *op_name(int op) {
     switch (op) {

@@ -9,11 +9,7 @@
 #include "text/jinja_eval.h"
 #include "text/jinja_str.h"
 #include "text/jinja_value.h"
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if (!(call)) return false;                                                                 \
-    } while (0)
+#include "text/jinja_try.h"
 
 double lp_jinja_strtod(const char *text, char **end) {
     const char *point = localeconv()->decimal_point;

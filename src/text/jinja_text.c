@@ -1,10 +1,6 @@
 // Case, replacement and padding of strings.
 #include "text/jinja_text.h"
-
-#define TRY(call)                                                                                  \
-    do {                                                                                           \
-        if (!(call)) return false;                                                                 \
-    } while (0)
+#include "text/jinja_try.h"
 
 static bool add_mapped(struct lp_jinja_run *run, struct lp_str s, size_t at, size_t bytes,
                        uint32_t cp, enum lp_jinja_case to) {

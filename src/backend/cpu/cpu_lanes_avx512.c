@@ -1,13 +1,16 @@
 // The inner functions for AVX-512 (F, BW, DQ, VL): vectors of sixteen.
+//
+// Unverified: checked under software emulation only; no machine with this instruction set has run
+// the file yet (tests/kernels/check_lanes.c compares it with the plain functions where one does).
 #include "backend/cpu/cpu_lanes.h"
 #include "backend/cpu/cpu_lanes_x86.h"
 
 #define LANES 16
 typedef __m512 vf;
 
-static inline __mmask16 mask_n(int n) {
+static inline __mmask16 mask_n(int n) { // the first n lanes
     return (__mmask16)((1u << n) - 1);
-} // the first n lanes
+}
 static inline vf v_zero(void) {
     return _mm512_setzero_ps();
 }
