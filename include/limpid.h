@@ -20,9 +20,15 @@
 //     while (!limpid_request_next(request, &event, &err) && event.kind != LIMPID_EVENT_DONE)
 //         fwrite(event.text, 1, event.text_len, stdout);
 //
-// Threads: a model may be shared by threads (tokenize, chat); an engine and its sequences and
-// requests belong to one thread at a time, and so do all engines of one model together: they share
-// its device.
+// An engine runs all its requests together: each step takes tokens of many. Who makes the steps?
+//   - limpid_engine_start: a thread of the engine's own. Requests may come from any thread.
+//   - limpid_engine_step: the caller, in its own event loop.
+//   - neither: limpid_request_next makes steps itself until its request has an event.
+//
+// Threads: a model may be shared by threads (tokenize, chat). The functions on requests and engines
+// may be called from any thread, each request by one at a time; limpid_engine_free and
+// limpid_request_free are the last call on their handle. Engines of one model share its device: one
+// engine at a time makes steps.
 #ifndef LIMPID_H
 #define LIMPID_H
 
@@ -44,6 +50,8 @@ typedef enum limpid_status {
     LIMPID_LIMIT,   // context or cache exhausted
     LIMPID_NUMERIC, // NaN or infinity in logits
     LIMPID_CANCELLED,
+    LIMPID_TIMEOUT, // a request took longer than its limit
+    LIMPID_BUSY,    // the queue is full; ask again later
 } limpid_status;
 
 typedef struct limpid_error {
@@ -52,7 +60,7 @@ typedef struct limpid_error {
 } limpid_error;
 
 typedef struct limpid_model limpid_model;       // a GGUF file: weights, tokenizer, a device
-typedef struct limpid_engine limpid_engine;     // the KV cache and scratch over a model
+typedef struct limpid_engine limpid_engine;     // scheduler, KV cache and scratch over a model
 typedef struct limpid_sequence limpid_sequence; // tokens in the cache
 typedef struct limpid_request limpid_request;   // a generation in progress
 
@@ -83,6 +91,8 @@ typedef struct limpid_model_info {
     int32_t n_layers, n_vocab, n_embd, n_threads;
     int64_t n_context; // that the model was trained for
     int32_t top_k;     // of the sparse indexer; 0 = the model has none
+    int32_t
+        n_draft_layers; // next-token-prediction (MTP) layers that limpid_engine_options.speculate can use
     uint64_t file_bytes, n_tensors, n_bound, n_ignored;
     bool has_chat_template;
 } limpid_model_info;
@@ -118,22 +128,84 @@ limpid_status limpid_chat_prompt(const limpid_model *model, const char *messages
 // ---- engine ----
 
 typedef struct limpid_engine_options {
-    int64_t n_context;      // tokens of the KV cache; 0 = min(the model's, 32768)
-    const char *kv_type;    // "f16" (default), "bf16", "f32"
-    const char *route;      // "auto" (default), "expanded", "absorbed", "dense" (docs/attention.md)
-    int64_t chunk;          // most prompt tokens in a step; 0 = 512
-    bool deterministic;     // bit-identical results for every chunking and thread count
-    const char *trace_path; // JSON lines of what was decided (docs/tracing.md); NULL = off
+    int64_t n_context;   // most tokens of one sequence; 0 = min(the model's, 32768)
+    int64_t n_kv_tokens; // tokens that the KV cache holds, shared by all; 0 = n_context
+    const char *kv_type; // "f16" (default), "bf16", "f32", "q8_0" (docs/numerics.md)
+    const char *route;   // "auto" (default), "expanded", "absorbed", "dense" (docs/attention.md)
+    int64_t chunk;       // most prompt tokens of one sequence in a step; 0 = 512
+    int64_t max_batch_tokens; // most tokens of a step; 0 = max(chunk, max_seqs)
+    int32_t max_seqs;         // sequences that run at a time; 0 = 32
+    int32_t max_queue;        // sequences that wait beside them; 0 = any number
+    int32_t speculate;        // tokens to draft with the model's MTP layer; 0 = off
+    bool no_prefix_cache;     // compute each prompt whole
+    const char *cache_dir;    // keep prefixes on disk across runs; NULL = off
+    uint64_t cache_dir_bytes; // at most that much; 0 = 8 GiB
+    bool deterministic;       // bit-identical results for every chunking, batch and thread count
+    const char *trace_path;   // JSON lines of what was decided (docs/tracing.md); NULL = off
 } limpid_engine_options;
 
 limpid_engine_options limpid_engine_default_options(void);
+
+typedef struct limpid_memory_plan { // bytes
+    uint64_t mapped_weights;        // used where the file is mapped
+    uint64_t float32_weights;       // copies of small tensors
+    uint64_t kv_cache;              // of n_kv_tokens
+    uint64_t step_buffers;          // of a step of max_batch_tokens
+    uint64_t available;             // what this process may still take; 0 = unknown
+    int64_t n_context, n_kv_tokens, max_batch_tokens; // after defaults
+} limpid_memory_plan;
+
+// What an engine with these options will take, before any of it is taken. Errors: INVALID.
+limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *model,
+                                 const limpid_engine_options *options, limpid_error *err);
 limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
                                 const limpid_engine_options *options, limpid_error *err);
-// Closes the trace; IO if it could not be written whole. NULL is allowed.
+// Stops its thread, cancels what runs, closes the trace (IO if it could not be written whole).
+// Requests may be freed before or behind it, sequences before. NULL is allowed.
 limpid_status limpid_engine_free(limpid_engine *engine, limpid_error *err);
 int64_t limpid_engine_context(const limpid_engine *engine);
 size_t limpid_engine_kv_bytes(const limpid_engine *engine);      // of the whole cache
 size_t limpid_engine_scratch_bytes(const limpid_engine *engine); // buffers of a step
+
+// The same prompt whole, in chunks, behind a cached prefix and token by token must give the same
+// logits: bit for bit in the deterministic formulation, within bounds on the routes that "auto"
+// takes. NUMERIC names what differed and by how much. *report (may be NULL): one line on what was compared.
+limpid_status limpid_engine_self_check(limpid_engine *engine, char **report, limpid_error *err);
+
+// A thread that makes steps from now on. INVALID if there is one.
+limpid_status limpid_engine_start(limpid_engine *engine, limpid_error *err);
+void limpid_engine_stop(
+    limpid_engine *engine); // behind the running step; requests stay as they are
+// One step of what there is to do. *n_active (may be NULL): sequences that wait or run behind it; 0 =
+// nothing to do until a request comes. A request's failure is its own, not the step's.
+limpid_status limpid_engine_step(limpid_engine *engine, int64_t *n_active, limpid_error *err);
+
+#define LIMPID_HISTOGRAM_BUCKETS 24
+typedef struct limpid_histogram {           // bucket i counts values <= bound[i] and > bound[i - 1]
+    double bound[LIMPID_HISTOGRAM_BUCKETS]; // ascending; the last is infinity
+    uint64_t count[LIMPID_HISTOGRAM_BUCKETS];
+    int32_t n_buckets;
+    double sum;
+} limpid_histogram;
+
+typedef struct limpid_engine_stats {
+    int64_t n_waiting, n_running;                         // sequences, now
+    int64_t pages, pages_free, pages_cached, page_tokens; // cached: held by the prefix cache alone
+    uint64_t steps, requests, finished_stop, finished_length, failed, cancelled, rejected;
+    uint64_t prompt_tokens, cached_tokens, cached_disk_tokens,
+        generated_tokens; // cached: part of the prompt's
+    uint64_t preemptions;
+    uint64_t draft_tokens, accepted_tokens; // of speculation
+    uint64_t draft_switches;
+    bool drafting; // turned on or off by its own measure
+    uint64_t route_expanded, route_absorbed, route_sparse, route_dense, route_gqa; // spans x layers
+    uint64_t disk_pages, disk_bytes, disk_reads, disk_writes, disk_damaged, disk_dropped;
+    double last_step_age_s; // since a step ended, while there is work; else 0
+    limpid_histogram batch_tokens, batch_sequences, step_s, ttft_s, token_s, queue_s;
+} limpid_engine_stats;
+
+// As of the last step. Never waits for a running step.
+limpid_engine_stats limpid_engine_get_stats(const limpid_engine *engine);
 
 // ---- sequences: exactly these tokens, and a look at what they compute ----
 
@@ -165,31 +237,58 @@ int32_t limpid_argmax(const limpid_model *model, const float *logits);
 // ---- requests ----
 
 typedef struct limpid_request_options {
-    const int32_t *tokens; // the prompt; copied
+    const int32_t *tokens; // the prompt; copied, as is all that is pointed to here
     size_t n_tokens;
-    int64_t max_tokens;      // 0 = generate nothing (the prompt's log-probabilities only)
-    float temperature;       // 0 = greedy
-    float top_p;             // 1 = off
-    int32_t top_k;           // 0 = off
-    uint64_t seed;           // same seed, same text
+    int64_t max_tokens; // 0 = generate nothing (the prompt's log-probabilities only)
+    int32_t n;          // choices, each with its own random numbers; the prompt is computed once
+
+    // Sampling, applied in this order (docs/sampling.md)
+    const int32_t *bias_ids; // logit_bias: [n_bias] ids and what is added to their logits
+    const float *bias;
+    size_t n_bias;
+    float repetition_penalty;        // 1 = off; on tokens of prompt and answer
+    float presence_penalty;          // 0 = off; on tokens of the answer
+    float frequency_penalty;         // 0 = off; on tokens of the answer
+    float dry_multiplier;            // 0 = off
+    float dry_base;                  // 1.75
+    int32_t dry_allowed_length;      // 2
+    const char *const *dry_breakers; // texts whose tokens end a repeated run; [n_dry_breakers]
+    size_t n_dry_breakers;
+    int64_t min_tokens; // no end token before that many
+    float temperature;  // 0 = greedy
+    float min_p;        // 0 = off
+    int32_t top_k;      // 0 = off
+    float typical_p;    // 1 = off
+    float top_p;        // 1 = off
+    uint64_t seed;      // same seed, same text
+
     const char *const *stop; // texts that end the generation; not part of the result
     size_t n_stop;
-    bool ignore_eos;        // go on past the end tokens
-    bool skip_special;      // leave control tokens out of the text (default true)
-    int32_t n_logprobs;     // most probable tokens to report with each; -1 = no log-probabilities
-    bool prompt_logprobs;   // an event for each prompt token first
-    limpid_sequence *reuse; // NULL, or a sequence that keeps prompt and result: what it already
-                            // holds of the prompt is not computed again
+    const int32_t *stop_ids; // tokens that do
+    size_t n_stop_ids;
+    bool ignore_eos;      // go on past the end tokens
+    bool skip_special;    // leave control tokens out of the text (default true)
+    int32_t n_logprobs;   // most probable tokens to report with each; -1 = no log-probabilities
+    bool prompt_logprobs; // an event for each prompt token first
+
+    int32_t priority;   // higher runs first; equal: first come, first served
+    int64_t timeout_ms; // TIMEOUT behind that; 0 = none
+    // Called by the thread that makes steps, so quick and without calls on the engine:
+    bool (*is_gone)(void *user);  // asked before each step; true cancels
+    void (*on_event)(void *user); // there is something for limpid_request_poll
+    void *user;
 } limpid_request_options;
 
 typedef enum limpid_event_kind {
+    LIMPID_EVENT_NONE,   // nothing yet (limpid_request_poll)
     LIMPID_EVENT_PROMPT, // one prompt token with its log-probability (prompt_logprobs)
     LIMPID_EVENT_TOKEN,  // one generated token
-    LIMPID_EVENT_DONE,   // text: what was held back; finish_reason is set
+    LIMPID_EVENT_DONE,   // a choice has ended. text: what was held back; finish_reason is set
 } limpid_event_kind;
 
 typedef struct limpid_event { // pointers are valid until the next call on the request
     limpid_event_kind kind;
+    int32_t choice; // 0 .. n - 1; PROMPT: 0
     int32_t token;
     const char *text; // TOKEN, DONE: whole UTF-8 characters; empty while a character or stop
                       // text is incomplete. PROMPT: the token's bytes, maybe part of a character
@@ -199,17 +298,30 @@ typedef struct limpid_event { // pointers are valid until the next call on the r
     const int32_t *top_ids; // [n_top], most probable first
     const float *top_logprobs;
     int32_t n_top;
-    const char *finish_reason;               // DONE: "stop" (end token or stop text) or "length"
-    const char *stop_text;                   // DONE: the stop text that was met, or NULL
-    int64_t n_prompt, n_generated, n_cached; // DONE
+    const char *finish_reason; // DONE: "stop" (end token or stop text) or "length"
+    const char *stop_text;     // DONE: the stop text that was met, or NULL
+    int32_t stop_id;           // DONE: the stop token (stop_ids) that was met, or -1
+    int64_t n_prompt, n_generated,
+        n_cached;                  // DONE; cached: prompt tokens that were not computed for it
+    int64_t n_drafted, n_accepted; // DONE; of speculation
+    bool last;                     // DONE: of the last choice; nothing comes behind it
 } limpid_event;
 
-// max_tokens 16, temperature 1, top_p 1, skip_special, no log-probabilities: the HTTP API's defaults.
+// max_tokens 16, n 1, temperature 1, top_p 1, skip_special, no log-probabilities: the HTTP API's
+// defaults.
 limpid_request_options limpid_request_default_options(void);
+// Submits. Errors: INVALID (names the option), LIMIT (prompt and context, both numbers), BUSY
+// (max_queue), MEMORY.
 limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
                                  const limpid_request_options *options, limpid_error *err);
+// The next event; waits for it. After an error (the request has failed, or is cancelled) the same
+// error comes again.
 limpid_status limpid_request_next(limpid_request *request, limpid_event *event, limpid_error *err);
-void limpid_request_free(limpid_request *request); // NULL is allowed; also ends an unfinished one
+// The same, but waits at most timeout_ms (0 = not at all) and then gives NONE. Makes no steps.
+limpid_status limpid_request_poll(limpid_request *request, limpid_event *event, int64_t timeout_ms,
+                                  limpid_error *err);
+void limpid_request_cancel(limpid_request *request); // its pages are free before the next step
+void limpid_request_free(limpid_request *request);   // NULL is allowed; cancels an unfinished one
 
 #ifdef __cplusplus
 }

@@ -35,6 +35,7 @@ ONLY = {"serve": {"serve", "text", "trace", "base"}, "text": {"text", "trace", "
 SEES_PUBLIC_HEADER = {"engine", "serve", "doctor", "cli"}
 LIBRARIES = {  # header: the files that may include it
     "microhttpd.h": ["serve/http*.c"], "pcre2.h": ["text/pretok*.c"], "liburing.h": ["base/file*.c"],
+    "xxhash.h": ["kv/store_file.c", "engine/settings.c"],
     "mpi.h": ["dist/comm_mpi.c"], "nccl.h": ["dist/comm_nccl.c"], "cuda*.h": ["backend/cuda/*"], "cublas*.h": ["backend/cuda/*"]}
 # Bodies that are included several times with other macros set, not headers.
 BODIES = {"backend/cpu/cpu_lanes_body.h"}

@@ -18,6 +18,7 @@ setup_missing() {
     setup_has_lib libmicrohttpd || echo libmicrohttpd-dev
     setup_has_lib jansson || echo libjansson-dev
     setup_has_lib libpcre2-8 || echo libpcre2-dev
+    setup_has_lib libxxhash || echo libxxhash-dev
     setup_has_lib cmocka || echo libcmocka-dev
     [ "${1:-}" != tests ] || python3 -m pip --version >/dev/null 2>&1 || command -v pip3 >/dev/null || echo python3-pip
     setup_has_numpy python3 || setup_has_numpy /usr/bin/python3 || echo python3 python3-numpy

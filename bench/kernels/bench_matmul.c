@@ -1,6 +1,7 @@
-// Speed of the cpu backend's matmul per weight type: decode (one row) in GB/s of weight bytes
-// beside the read bandwidth measured in the same run, prefill in 10^9 multiply-adds a second beside
-// the rate of the F32 kernel. Usage: bench_matmul [threads [type or all [level]]]
+// Speed of the cpu backend's matmul per weight type and number of activation rows, in GB/s of weight
+// bytes and 10^9 multiply-adds a second, beside the read bandwidth measured in the same run. All
+// products read weights that no cache holds. Usage: bench_matmul [threads [type or all [level
+// [rows]]]]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +14,10 @@
 
 #define N_IN 4096
 #define DATA_BYTES (192u << 20) // far more than the caches hold
-#define WINDOW_BYTES                                                                               \
-    (8u << 20) // timed piece; the best of all pieces counts, so that a moment in which            \
-               // the CPUs do other work does not
-#define PREFILL_OUT 1024
-#define PREFILL_ROWS 128
+// The timed piece; the best of all pieces counts, so that a moment in which the CPUs do other work
+// does not.
+#define WINDOW_BYTES (8u << 20)
+#define MAX_ROWS 256
 
 static double seconds(void) {
     return (double)lp_clock_ns() * 1e-9;
@@ -76,53 +76,46 @@ static void fill_weights(const struct lp_type_info *type, uint8_t *data, size_t 
     for (size_t i = unit; i < n_bytes; i++) data[i] = data[i - unit];
 }
 
-static double time_matmul(struct lp_device *dev, const struct lp_op_matmul *op, int repeats) {
-    double best = 1e9;
-    for (int i = 0; i < repeats; i++) {
-        double start = seconds();
-        dev->backend->matmul(dev, op);
-        double took = seconds() - start;
-        if (took < best) best = took;
-    }
-    return best;
+static double time_once(struct lp_device *dev, const struct lp_op_matmul *op) {
+    double start = seconds();
+    dev->backend->matmul(dev, op);
+    return seconds() - start;
 }
 
 static void bench_type(struct lp_device *dev, const struct lp_type_info *type, uint8_t *data,
-                       const float *x, float *y, double limit) {
+                       const float *x, float *y, int only_rows) {
+    static const int counts[] = {1, 2, 4, 8, 16, 32, 64, 256};
     uint64_t row_bytes;
     lp_type_row_bytes(type->id, N_IN, &row_bytes);
     fill_weights(type, data, DATA_BYTES);
     struct lp_weight w = {
         .data = data, .type = type->id, .n_in = N_IN, .n_mats = 1, .row_bytes = row_bytes};
-    w.n_out = (int64_t)(WINDOW_BYTES / row_bytes);
-    struct lp_op_matmul op = {
-        .w = &w, .x = x, .x_stride = N_IN, .y = y, .y_stride = w.n_out, .n_rows = 1};
-    double best = 1e9;
-    for (size_t at = 0; at + WINDOW_BYTES <= DATA_BYTES; at += WINDOW_BYTES) {
-        w.data = data + at / row_bytes * row_bytes;
-        double took = time_matmul(dev, &op, 1);
-        if (took < best) best = took;
+    printf("%-8s %-16s", type->name, dev->backend->matmul_kernel(dev, type->id));
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        if (only_rows > 0 && only_rows != counts[i]) continue;
+        // Larger calls take a smaller piece, still beyond the cache of one core.
+        w.n_out = (int64_t)(WINDOW_BYTES / (counts[i] > 16 ? 2 : 1) / row_bytes);
+        struct lp_op_matmul op = {
+            .w = &w, .x = x, .x_stride = N_IN, .y = y, .y_stride = w.n_out, .n_rows = counts[i]};
+        double best = 1e9;
+        size_t window = (size_t)w.n_out * row_bytes, pieces = counts[i] > 16 ? 6 : 20;
+        for (size_t at = 0; at < pieces; at++) {
+            w.data = data + at * window;
+            double took = time_once(dev, &op);
+            if (took < best) best = took;
+        }
+        printf("  %d: %.1f GB/s %.0f", counts[i], (double)window / best * 1e-9,
+               (double)(N_IN * w.n_out * counts[i]) / best * 1e-9);
     }
-    double decode = (double)w.n_out * (double)row_bytes / best * 1e-9;
-    w.data = data;
-    w.n_out = PREFILL_OUT;
-    op.y_stride = PREFILL_OUT;
-    op.n_rows = PREFILL_ROWS;
-    double macs = (double)N_IN * PREFILL_OUT * PREFILL_ROWS;
-    double prefill = macs / time_matmul(dev, &op, 3) * 1e-9;
-    op.n_rows = 4;
-    double four = (double)N_IN * PREFILL_OUT * 4 / time_matmul(dev, &op, 5) * 1e-9;
-    printf("%-8s %-16s decode %6.2f GB/s (%3.0f %% of read)   4 rows %6.2f GMAC/s   prefill %6.2f "
-           "GMAC/s\n",
-           type->name, dev->backend->matmul_kernel(dev, type->id), decode, 100 * decode / limit,
-           four, prefill);
+    printf(" GMAC/s\n");
+    fflush(stdout);
 }
 
 int main(int argc, char **argv) {
     int n_threads = argc > 1 ? atoi(argv[1]) : 1;
     struct lp_device_options options = {.n_threads = n_threads,
                                         .cpu_level = argc > 3 ? argv[3] : "auto"};
-    struct lp_reserve need = {.n_rows = PREFILL_ROWS, .max_width = N_IN};
+    struct lp_reserve need = {.n_rows = MAX_ROWS, .max_width = N_IN};
     struct lp_device *dev = NULL;
     struct lp_err err = {0};
     if (lp_backend_cpu.open(&dev, &options, &err) != LP_OK ||
@@ -131,11 +124,12 @@ int main(int argc, char **argv) {
         return 1;
     }
     uint8_t *data = lp_alloc_aligned(DATA_BYTES + 4096, 1);
-    float *x = lp_alloc(PREFILL_ROWS * N_IN, sizeof *x), *y = lp_alloc(4 << 20, sizeof *y);
+    float *x = lp_alloc(MAX_ROWS * N_IN, sizeof *x),
+          *y = lp_alloc(MAX_ROWS * (WINDOW_BYTES / 256), sizeof *y);
     if (!data || !x || !y) return 1;
     struct lp_rng rng;
     lp_rng_init(&rng, 1);
-    for (size_t i = 0; i < PREFILL_ROWS * N_IN; i++) x[i] = lp_rng_normal(&rng);
+    for (size_t i = 0; i < MAX_ROWS * N_IN; i++) x[i] = lp_rng_normal(&rng);
     memset(data, 1, DATA_BYTES);
     double limit = read_bandwidth(n_threads, data, DATA_BYTES);
     printf("%d thread(s), n_in %d; read bandwidth %.2f GB/s\n", n_threads, N_IN, limit);
@@ -143,7 +137,7 @@ int main(int argc, char **argv) {
         const struct lp_type_info *type = lp_type_info(id);
         if (!type || !type->is_weight) continue;
         if (argc > 2 && strcmp(argv[2], "all") != 0 && strcmp(argv[2], type->name) != 0) continue;
-        bench_type(dev, type, data, x, y, limit);
+        bench_type(dev, type, data, x, y, argc > 4 ? atoi(argv[4]) : 0);
     }
     lp_backend_cpu.close(dev);
     return 0;

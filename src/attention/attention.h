@@ -25,6 +25,13 @@ struct lp_rope_spec {
     float magnitude;       // of cos and sin
 };
 
+struct lp_route_counts {         // how often each form ran, per span and layer
+    uint64_t expanded, absorbed; // over every earlier key
+    uint64_t sparse;             // either, over the indexer's selection
+    uint64_t dense;              // either, where an indexer was ignored (--route dense)
+    uint64_t gqa;
+};
+
 struct lp_attn_step { // what is the same for all layers of a step
     struct lp_device *dev;
     struct lp_kv *kv;
@@ -36,6 +43,7 @@ struct lp_attn_step { // what is the same for all layers of a step
     const int32_t *positions; // device, [n_rows]
     enum lp_route_force force;
     bool deterministic;
+    struct lp_route_counts *routes; // added to; or NULL
 };
 
 // y = W x (+ bias) for all rows of the step; y rows are contiguous.

@@ -29,6 +29,7 @@ static void attend_span(const struct lp_attn_step *step, int32_t layer,
                                  .scale = w->scale,
                                  .out = buf->out + span->first_row * out_width,
                                  .out_stride = out_width});
+    if (step->routes) step->routes->gqa++;
     if (!step->trace) return;
     lp_trace_emit_attention(
         step->trace, &(struct lp_trace_attention){.step = (int64_t)step->step,

@@ -26,6 +26,20 @@ static void make_latents(const struct lp_attn_step *step, int32_t layer,
         lp_attn_store(step, layer, LP_KV_LATENT, &step->spans[i], buf->kv);
 }
 
+static void count_route(const struct lp_attn_step *step, const struct lp_route_work *work,
+                        const struct lp_route *route) {
+    struct lp_route_counts *counts = step->routes;
+    if (!counts) return;
+    if (work->force == LP_ROUTE_DENSE && work->top_k > 0)
+        counts->dense++;
+    else if (route->select)
+        counts->sparse++;
+    else if (route->expanded)
+        counts->expanded++;
+    else
+        counts->absorbed++;
+}
+
 static void attend_span(const struct lp_attn_step *step, int32_t layer,
                         const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
                         const struct lp_span *span) {
@@ -39,6 +53,7 @@ static void attend_span(const struct lp_attn_step *step, int32_t layer,
                                  .deterministic = step->deterministic,
                                  .force = step->force};
     struct lp_route route = lp_route_choose(&work);
+    count_route(step, &work, &route);
     if (step->trace) {
         const char *op = route.expanded ? "mla_expanded" : "mla_absorbed";
         lp_trace_emit_attention(

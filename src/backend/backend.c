@@ -14,6 +14,19 @@ const struct lp_backend *lp_backend_find(const char *name) {
     return NULL;
 }
 
+bool lp_cache_type_fits(lp_type type, int32_t width) {
+    switch (type) {
+    case LP_TYPE_F32:
+    case LP_TYPE_F16:
+    case LP_TYPE_BF16:
+        return width > 0;
+    case LP_TYPE_Q8_0:
+        return width > 0 && width % 32 == 0;
+    default:
+        return false;
+    }
+}
+
 struct lp_reserve lp_reserve_merge(struct lp_reserve a, const struct lp_reserve *b) {
 #define LARGER(field)                                                                              \
     if (b->field > a.field) a.field = b->field;

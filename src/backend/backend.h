@@ -35,16 +35,22 @@ struct lp_weight {
     const char *name; // for messages and traces
 };
 
-// One kind of cached state of one sequence and layer: rows of `width` values of `type` (F32, F16 or
-// BF16), in pages of page_tokens rows. Row of position s: base + page_bytes * pages[s /
-// page_tokens] + row_bytes * (s % page_tokens).
+// One kind of cached state of one sequence and layer: rows of `width` values of `type` (F32, F16,
+// BF16 or Q8_0), in pages of page_tokens rows. Position p has slot s = p + slot_offset, whose row is
+// base + page_bytes * pages[s / page_tokens] + row_bytes * (s % page_tokens).
 struct lp_cache_view {
     void *base;
     lp_type type;
     int32_t width, page_tokens;
+    int32_t slot_offset; // 0; 1 for the MTP layer, whose state belongs to the token behind
     size_t row_bytes, page_bytes;
     const int32_t *pages; // device memory
 };
+
+// Whether the operations take a cache of this type and width. F32, F16, BF16: any width. Q8_0: whole
+// blocks of 32. Ask for every run of values that an operation takes from a row by itself: the row,
+// and for grouped-query attention head_dim and v_dim too.
+bool lp_cache_type_fits(lp_type type, int32_t width);
 
 enum lp_rope_pairing {
     LP_ROPE_ADJACENT, // pair i = elements 2i, 2i+1      (GPT-J; "interleaved")
@@ -132,7 +138,8 @@ struct lp_op_silu_mul {
     int32_t width;
 };
 
-// Cache rows first_pos .. first_pos + n_rows - 1 = x, rounded to the cache's type (nearest even).
+// Cache rows first_pos .. first_pos + n_rows - 1 = x, rounded as the type's quantiser does
+// (quant/quantize.c): the same bytes in every backend, except for the payload of a NaN.
 struct lp_op_cache_write {
     const struct lp_cache_view *cache;
     const float *x; // [n_rows, width]
@@ -285,6 +292,8 @@ struct lp_backend {
     void (*free)(struct lp_device *dev, void *block);
     void (*write)(struct lp_device *dev, void *to, const void *from_host, size_t n_bytes);
     void (*read)(struct lp_device *dev, void *to_host, const void *from, size_t n_bytes);
+    // From device memory to device memory.
+    void (*copy)(struct lp_device *dev, void *to, const void *from, size_t n_bytes);
     bool host_memory; // buffers may be read in place, weights used where the file is mapped
 
     // Whether a weight of this type can be used by matmul, head_matmul, experts, embed.

@@ -16,7 +16,9 @@
     X(UNSUPPORTED, "not supported")                                                                \
     X(LIMIT, "over a limit")                                                                       \
     X(NUMERIC, "non-finite numbers")                                                               \
-    X(CANCELLED, "cancelled")
+    X(CANCELLED, "cancelled")                                                                      \
+    X(TIMEOUT, "over a time limit")                                                                \
+    X(BUSY, "too busy")
 
 typedef enum lp_status {
 #define LP_STATUS_ENUM(name, text) LP_STATUS_##name,

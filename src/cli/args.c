@@ -128,7 +128,7 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
          "highest instruction set: auto, plain, avx2, avx512, vnni"},
         {"--ctx", LP_OPT_INT, &c->context, "N",
          "tokens of context (default: the model's, at most 32768)"},
-        {"--kv", LP_OPT_TEXT, &c->kv, "TYPE", "type of the KV cache: f32, f16, bf16"},
+        {"--kv", LP_OPT_TEXT, &c->kv, "TYPE", "type of the KV cache: f32, f16, bf16, q8_0"},
         {"--chunk", LP_OPT_INT, &c->chunk, "N", "most prompt tokens in one step (default 512)"},
         {"--route", LP_OPT_TEXT, &c->route, "FORM",
          "attention: auto, expanded, absorbed, dense (ignores the indexer)"},
@@ -141,30 +141,36 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
 }
 
 // A value that no file could make right is wrong usage, like an unknown option.
-static int fail_setting(const limpid_error *err) {
+int lp_fail_setting(const limpid_error *err) {
     lp_fail(err);
     return err->status == LIMPID_INVALID ? LP_EXIT_USAGE : LP_EXIT_FAILURE;
 }
 
 int lp_common_open_model(const struct lp_common *c, const char *path, limpid_model **model) {
     limpid_error err;
-    if (c->log && limpid_set_log_level(c->log, &err)) return fail_setting(&err);
+    if (c->log && limpid_set_log_level(c->log, &err)) return lp_fail_setting(&err);
     if (c->threads > 1024) {
         lp_fail_text("threads is %lld, expected 1 to 1024", (long long)c->threads);
         return LP_EXIT_USAGE;
     }
     limpid_model_options options = {
         .backend = c->backend, .cpu_level = c->cpu_level, .n_threads = (int)c->threads};
-    return limpid_model_open(model, path, &options, &err) ? fail_setting(&err) : LP_EXIT_OK;
+    return limpid_model_open(model, path, &options, &err) ? lp_fail_setting(&err) : LP_EXIT_OK;
+}
+
+limpid_engine_options lp_common_engine_options(const struct lp_common *c) {
+    limpid_engine_options options = limpid_engine_default_options();
+    options.n_context = c->context;
+    options.kv_type = c->kv;
+    options.route = c->route;
+    options.chunk = c->chunk;
+    options.deterministic = c->deterministic;
+    options.trace_path = c->trace;
+    return options;
 }
 
 int lp_common_open_engine(const struct lp_common *c, limpid_model *model, limpid_engine **engine) {
     limpid_error err;
-    limpid_engine_options options = {.n_context = c->context,
-                                     .kv_type = c->kv,
-                                     .route = c->route,
-                                     .chunk = c->chunk,
-                                     .deterministic = c->deterministic,
-                                     .trace_path = c->trace};
-    return limpid_engine_new(engine, model, &options, &err) ? fail_setting(&err) : LP_EXIT_OK;
+    limpid_engine_options options = lp_common_engine_options(c);
+    return limpid_engine_new(engine, model, &options, &err) ? lp_fail_setting(&err) : LP_EXIT_OK;
 }

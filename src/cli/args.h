@@ -44,11 +44,14 @@ void lp_common_options(struct lp_common *common,
 // Opens model and engine with these options. On failure prints the error and returns
 // LP_EXIT_FAILURE.
 int lp_common_open_model(const struct lp_common *common, const char *path, limpid_model **model);
+// What the common options say; the rest has its defaults.
+limpid_engine_options lp_common_engine_options(const struct lp_common *common);
 int lp_common_open_engine(const struct lp_common *common, limpid_model *model,
                           limpid_engine **engine);
 
 // "limpid: error: TEXT" on standard error, one line; returns LP_EXIT_FAILURE.
 int lp_fail(const limpid_error *err);
+int lp_fail_setting(const limpid_error *err); // the same, but INVALID is LP_EXIT_USAGE
 int lp_fail_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int lp_usage(const struct lp_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));

@@ -1,8 +1,8 @@
 // limpid bench: tokens per second beside the limit of the machine, both measured in this run.
 //
 // Each timed block has a measurement of the limits before and behind it; a row gives the medians
-// over the repeats. The tokens are random but the same in every run. The path is the one that every
-// other command uses: limpid_sequence_append.
+// over the repeats. The tokens are random but the same in every run. One sequence is run by
+// limpid_sequence_append; batches are requests, as a server runs them.
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -28,14 +28,14 @@
 struct bench {
     struct lp_common common;
     int64_t n_prefill, n_decode, repeats;
-    int64_t depths[MAX_DEPTHS];
-    int n_depths;
+    int64_t depths[MAX_DEPTHS], batches[MAX_DEPTHS];
+    int n_depths, n_batches;
     limpid_model *model;
     limpid_engine *engine;
     limpid_sequence *sequence;
     struct lp_limits *limits;
     struct lp_bench_machine machine;
-    struct lp_bench_row rows[2 * MAX_DEPTHS];
+    struct lp_bench_row rows[MAX_DEPTHS * (MAX_DEPTHS + 2)];
     int n_rows;
     int32_t *tokens; // what is fed, by position
     float *logits;
@@ -69,6 +69,16 @@ static void read_cpu_name(char *out, size_t bytes) {
     if (f) fclose(f);
 }
 
+static int64_t longest(const struct bench *b) {
+    return b->depths[b->n_depths - 1] + (b->n_prefill > b->n_decode ? b->n_prefill : b->n_decode) +
+           1;
+}
+
+static double kv_value_bytes(const struct bench *b) {
+    const struct lp_type_info *type = lp_type_info(lp_kv_type(b->engine->kv));
+    return (double)type->block_bytes / (double)type->block_values;
+}
+
 // What the timed tokens cost. In one step for as many as fit the chunk (prefill), or one by one.
 static struct lp_cost cost_of(const struct bench *b, int64_t depth, int64_t n, bool one_by_one) {
     const struct lp_model *m = b->model->weights;
@@ -81,7 +91,7 @@ static struct lp_cost cost_of(const struct bench *b, int64_t depth, int64_t n, b
                                     .n_logit_rows = one_by_one || done + take == n ? 1 : 0,
                                     .force = b->engine->settings.force,
                                     .deterministic = b->common.deterministic};
-        lp_cost_step(&m->h, &m->binding, &work, strcmp(b->common.kv, "f32") == 0 ? 4 : 2, &cost);
+        lp_cost_step(&m->h, &m->binding, &work, kv_value_bytes(b), &cost);
     }
     return cost;
 }
@@ -114,42 +124,141 @@ static int run_block(struct bench *b, int64_t n, bool one_by_one) {
     return status;
 }
 
-static int measure(struct bench *b, int64_t depth, int64_t n, bool decode) {
+// One timed block: what took start_ns .. now, for n tokens. Fills rates and limits.
+struct samples {
     double rates[MAX_REPEATS], reads[2 * MAX_REPEATS], ints[2 * MAX_REPEATS],
         floats[2 * MAX_REPEATS];
-    size_t n_limits = 0;
+    size_t n_limits;
+};
+
+static void add_limits(struct samples *s, struct lp_limits_figures f) {
+    s->reads[s->n_limits] = f.read_bytes_s;
+    s->ints[s->n_limits] = f.int_madds_s;
+    s->floats[s->n_limits++] = f.float_madds_s;
+}
+
+static void add_row(struct bench *b, struct samples *s, bool decode, int64_t depth, int64_t n,
+                    int64_t batch, const struct lp_cost *cost) {
+    double all = (double)(n * batch);
+    struct lp_bench_row *r = &b->rows[b->n_rows++];
+    *r = (struct lp_bench_row){.test = decode ? "decode" : "prefill",
+                               .tokens = n,
+                               .depth = depth,
+                               .batch = batch,
+                               .repeats = b->repeats,
+                               .tok_s = median(s->rates, (size_t)b->repeats),
+                               .bytes_per_token = (cost->weight_bytes + cost->cache_bytes) / all,
+                               .int_madds_per_token = cost->int_madds / all,
+                               .float_madds_per_token = cost->float_madds / all,
+                               .limit_read_bytes_s = median(s->reads, s->n_limits),
+                               .limit_int_madds_s = median(s->ints, s->n_limits),
+                               .limit_float_madds_s = median(s->floats, s->n_limits)};
+    set_limit(r, decode && batch == 1);
+    lp_bench_print_row(b->table, r);
+}
+
+static int measure(struct bench *b, int64_t depth, int64_t n, bool decode) {
+    struct samples s = {.n_limits = 0};
     for (int64_t i = 0; i < b->repeats; i++) {
-        struct lp_limits_figures before = lp_limits_measure(b->limits);
+        add_limits(&s, lp_limits_measure(b->limits));
         uint64_t start_ns = lp_clock_ns();
         int status = run_block(b, n, decode);
-        rates[i] = (double)n / ((double)(lp_clock_ns() - start_ns) * 1e-9);
+        s.rates[i] = (double)n / ((double)(lp_clock_ns() - start_ns) * 1e-9);
         if (status) return status;
         limpid_sequence_truncate(b->sequence, depth);
-        const struct lp_limits_figures both[] = {before, lp_limits_measure(b->limits)};
-        for (int k = 0; k < 2; k++, n_limits++) {
-            reads[n_limits] = both[k].read_bytes_s;
-            ints[n_limits] = both[k].int_madds_s;
-            floats[n_limits] = both[k].float_madds_s;
-        }
+        add_limits(&s, lp_limits_measure(b->limits));
     }
     struct lp_cost cost = cost_of(b, depth, n, decode);
-    struct lp_bench_row *r = &b->rows[b->n_rows++];
-    *r =
-        (struct lp_bench_row){.test = decode ? "decode" : "prefill",
-                              .tokens = n,
-                              .depth = depth,
-                              .batch = 1,
-                              .repeats = b->repeats,
-                              .tok_s = median(rates, (size_t)b->repeats),
-                              .bytes_per_token = (cost.weight_bytes + cost.cache_bytes) / (double)n,
-                              .int_madds_per_token = cost.int_madds / (double)n,
-                              .float_madds_per_token = cost.float_madds / (double)n,
-                              .limit_read_bytes_s = median(reads, n_limits),
-                              .limit_int_madds_s = median(ints, n_limits),
-                              .limit_float_madds_s = median(floats, n_limits)};
-    set_limit(r, decode);
-    lp_bench_print_row(b->table, r);
+    add_row(b, &s, decode, depth, n, 1, &cost);
     return LP_EXIT_OK;
+}
+
+// ---- batches
+
+// The weights are read once a step for all; each sequence reads its own cache.
+static struct lp_cost cost_of_batch(const struct bench *b, int64_t depth, int64_t n,
+                                    int64_t batch) {
+    const struct lp_model *m = b->model->weights;
+    struct lp_cost all = {0}, own = cost_of(b, depth, n, true);
+    for (int64_t i = 0; i < n; i++) {
+        struct lp_cost_work work = {.n_past = depth + i,
+                                    .n_rows = batch,
+                                    .n_logit_rows = batch,
+                                    .force = LP_ROUTE_ABSORBED,
+                                    .deterministic = b->common.deterministic};
+        lp_cost_step(&m->h, &m->binding, &work, kv_value_bytes(b), &all);
+    }
+    all.cache_bytes = own.cache_bytes * (double)batch;
+    all.int_madds = own.int_madds * (double)batch;
+    all.float_madds = own.float_madds * (double)batch;
+    return all;
+}
+
+// Steps until every request has its first token (all = false) or has ended.
+static int step_until(struct bench *b, limpid_request **requests, bool *there, int64_t batch,
+                      bool all) {
+    limpid_error err;
+    limpid_event event;
+    for (int64_t n_there = 0; n_there < batch;) {
+        if (limpid_engine_step(b->engine, NULL, &err)) return lp_fail(&err);
+        for (int64_t i = 0; i < batch; i++)
+            for (;;) {
+                if (limpid_request_poll(requests[i], &event, 0, &err)) return lp_fail(&err);
+                if (event.kind == LIMPID_EVENT_NONE) break;
+                if (all ? event.kind != LIMPID_EVENT_DONE : there[i]) continue;
+                there[i] = true;
+                n_there++;
+                if (all) break;
+            }
+    }
+    return LP_EXIT_OK;
+}
+
+// The prompts differ, so that no prefix is shared: each begins at another of the random tokens.
+static int start_batch(struct bench *b, limpid_request **requests, int64_t batch, int64_t n_prompt,
+                       int64_t n) {
+    limpid_error err;
+    int32_t *prompt = lp_alloc((size_t)n_prompt, sizeof *prompt);
+    int status = prompt ? LP_EXIT_OK : lp_fail_text("out of memory: a prompt");
+    for (int64_t i = 0; i < batch && !status; i++) {
+        for (int64_t t = 0; t < n_prompt; t++) prompt[t] = b->tokens[(t + i * 7) % longest(b)];
+        limpid_request_options o = limpid_request_default_options();
+        o.tokens = prompt;
+        o.n_tokens = (size_t)n_prompt;
+        o.max_tokens = n + 1; // the first one belongs to the prompt
+        o.temperature = 0;
+        o.ignore_eos = true;
+        if (limpid_request_new(&requests[i], b->engine, &o, &err)) status = lp_fail(&err);
+    }
+    lp_free(prompt);
+    return status;
+}
+
+static int measure_batch(struct bench *b, int64_t depth, int64_t n, int64_t batch) {
+    struct samples s = {.n_limits = 0};
+    limpid_request **requests = lp_alloc((size_t)batch, sizeof *requests);
+    bool *there = lp_alloc((size_t)batch, sizeof *there);
+    int status = requests && there ? LP_EXIT_OK : lp_fail_text("out of memory: the batch");
+    for (int64_t i = 0; i < b->repeats && !status; i++) {
+        status = start_batch(b, requests, batch, depth > 0 ? depth : 1, n);
+        if (!status) status = step_until(b, requests, there, batch, false);
+        memset(there, 0, (size_t)batch * sizeof *there);
+        add_limits(&s, lp_limits_measure(b->limits));
+        uint64_t start_ns = lp_clock_ns();
+        if (!status) status = step_until(b, requests, there, batch, true);
+        s.rates[i] = (double)(n * batch) / ((double)(lp_clock_ns() - start_ns) * 1e-9);
+        add_limits(&s, lp_limits_measure(b->limits));
+        memset(there, 0, (size_t)batch * sizeof *there);
+        for (int64_t k = 0; k < batch; k++) limpid_request_free(requests[k]);
+        memset(requests, 0, (size_t)batch * sizeof *requests);
+    }
+    if (!status) {
+        struct lp_cost cost = cost_of_batch(b, depth, n, batch);
+        add_row(b, &s, true, depth, n, batch, &cost);
+    }
+    lp_free(requests);
+    lp_free(there);
+    return status;
 }
 
 static int run_depths(struct bench *b) {
@@ -163,16 +272,14 @@ static int run_depths(struct bench *b) {
             limpid_sequence_truncate(b->sequence, 0);
         }
         if (!status && b->n_prefill) status = measure(b, depth, b->n_prefill, false);
-        if (!status && b->n_decode) status = measure(b, depth, b->n_decode, true);
+        for (int k = 0; k < b->n_batches && b->n_decode && !status; k++)
+            status = b->batches[k] == 1 ? measure(b, depth, b->n_decode, true)
+                                        : measure_batch(b, depth, b->n_decode, b->batches[k]);
     }
     return status;
 }
 
 // ---- setting up
-
-static int64_t longest(const struct bench *b) {
-    return b->depths[b->n_depths - 1] + (b->n_prefill > b->n_decode ? b->n_prefill : b->n_decode);
-}
 
 static int make_tokens(struct bench *b) {
     struct lp_rng rng;
@@ -187,6 +294,17 @@ static int make_tokens(struct bench *b) {
     return LP_EXIT_OK;
 }
 
+static int open_engine(struct bench *b) {
+    limpid_error err;
+    int64_t most = b->batches[b->n_batches - 1];
+    limpid_engine_options o = lp_common_engine_options(&b->common);
+    o.n_kv_tokens = b->common.context;
+    if (most > 1) o.n_kv_tokens += most * (longest(b) + LP_KV_PAGE_TOKENS);
+    o.max_seqs = (int32_t)most;
+    o.no_prefix_cache = true;
+    return limpid_engine_new(&b->engine, b->model, &o, &err) ? lp_fail_setting(&err) : LP_EXIT_OK;
+}
+
 static int set_up(struct bench *b, const char *path) {
     limpid_error err;
     uint64_t start_ns = lp_clock_ns();
@@ -197,7 +315,7 @@ static int set_up(struct bench *b, const char *path) {
     if (b->common.context < longest(b))
         return lp_fail_text("--ctx is %lld, but the deepest test needs %lld tokens",
                             (long long)b->common.context, (long long)longest(b));
-    status = lp_common_open_engine(&b->common, b->model, &b->engine);
+    status = open_engine(b);
     if (status) return status;
     limpid_model_info info = limpid_model_get_info(b->model);
     read_cpu_name(b->machine.cpu, sizeof b->machine.cpu);
@@ -253,16 +371,13 @@ static int parse_list(const char *option, const char *text, int64_t *out, int ma
 }
 
 static int check(struct bench *b, const char *depths, const char *batches) {
-    int64_t batch[MAX_DEPTHS];
-    int n_batch = 0;
     int status = parse_list("-d", depths, b->depths, MAX_DEPTHS, &b->n_depths);
-    if (!status) status = parse_list("-b", batches, batch, MAX_DEPTHS, &n_batch);
+    if (!status) status = parse_list("-b", batches, b->batches, MAX_DEPTHS, &b->n_batches);
     if (status) return status;
-    for (int i = 0; i < n_batch; i++)
-        if (batch[i] != 1)
-            return lp_fail_text(
-                "-b is %lld, but this version runs one sequence at a time; use -b 1",
-                (long long)batch[i]);
+    for (int i = 0; i < b->n_batches; i++)
+        if (b->batches[i] < 1 || b->batches[i] > LP_MAX_SEQS)
+            return lp_usage(&lp_cmd_bench, "-b is %lld, expected 1 to %d", (long long)b->batches[i],
+                            LP_MAX_SEQS);
     if (b->repeats < 1 || b->repeats > MAX_REPEATS)
         return lp_usage(&lp_cmd_bench, "--repeat is %lld, expected 1 to %d", (long long)b->repeats,
                         MAX_REPEATS);
@@ -307,7 +422,7 @@ static int run(int argc, char **argv) {
         {"-n", LP_OPT_INT, &b->n_decode, "N", "tokens to decode one by one (default 64; 0 = none)"},
         {"-d", LP_OPT_TEXT, &depths, "DEPTH,..",
          "tokens in the cache before each test (default 0)"},
-        {"-b", LP_OPT_TEXT, &batches, "BATCH,..", "sequences at once; this version has 1 only"},
+        {"-b", LP_OPT_TEXT, &batches, "BATCH,..", "sequences that decode at once (default 1)"},
         {"--repeat", LP_OPT_INT, &b->repeats, "R",
          "times that each test runs (default 3); rows are medians"},
         {"--json", LP_OPT_TEXT, &json, "F", "write the rows as JSON (- = standard output)"},

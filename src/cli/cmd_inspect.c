@@ -38,8 +38,12 @@ static void look_at_model(struct lp_inspect *in, const struct lp_common *c) {
     if (!context)
         context = in->h.n_context < LP_DEFAULT_CONTEXT ? in->h.n_context : LP_DEFAULT_CONTEXT;
     if (chunk > context) chunk = context;
-    in->is_planned = lp_plan_make(&in->plan, &in->h, &in->binding, in->dev, in->kv_type, context,
-                                  chunk, &in->plan_error) == LP_OK;
+    struct lp_plan_request request = {.kv_type = in->kv_type,
+                                      .context = context,
+                                      .n_kv_tokens = context + LP_KV_PAGE_TOKENS, // as settings.c
+                                      .chunk = chunk};
+    in->is_planned = lp_plan_make(&in->plan, &in->h, &in->binding, in->dev, &request,
+                                  &in->plan_error) == LP_OK;
 }
 
 static void look_at_text(struct lp_inspect *in) {

@@ -16,7 +16,6 @@
 struct run {
     limpid_model *model;
     limpid_engine *engine;
-    limpid_sequence *sequence; // keeps the conversation between turns
     int64_t max_tokens, seed, top_k;
     double temperature, top_p;
     const char *stop;
@@ -50,7 +49,6 @@ static int generate(struct run *r, const int32_t *ids, size_t n_ids, char **answ
     o.ignore_eos = r->ignore_eos;
     o.stop = r->stop ? &r->stop : NULL;
     o.n_stop = r->stop ? 1 : 0;
-    o.reuse = r->sequence;
     if (limpid_request_new(&request, r->engine, &o, &err)) return lp_fail(&err);
     uint64_t start = lp_clock_ns(), first = 0;
     char *text = NULL;
@@ -220,7 +218,6 @@ static int run(int argc, char **argv) {
     uint64_t start = lp_clock_ns();
     status = lp_common_open_model(&common, path, &r.model);
     if (!status) status = lp_common_open_engine(&common, r.model, &r.engine);
-    if (!status && limpid_sequence_new(&r.sequence, r.engine, &err)) status = lp_fail(&err);
     r.load_ns = lp_clock_ns() - start;
     if (!status) {
         if (chat || !prompt)
@@ -231,7 +228,6 @@ static int run(int argc, char **argv) {
         }
         if (r.stats) print_stats(&r);
     }
-    limpid_sequence_free(r.sequence);
     if (limpid_engine_free(r.engine, &err) && !status) status = lp_fail(&err);
     limpid_model_close(r.model);
     return status;

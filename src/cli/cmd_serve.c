@@ -1,8 +1,8 @@
 // limpid serve: the HTTP server, until a signal ends it.
 //
 // SIGINT and SIGTERM are taken by one thread that waits for nothing else. While the model loads
-// they end the program as usual; afterwards the first one stops the server, and a second one the
-// program.
+// they end the program as usual; afterwards the first one drains and stops the server, and a second
+// one ends the program.
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,10 +10,16 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "cli/args.h"
 #include "serve/serve.h"
 
-#define DEFAULT_CHUNK 512 // of limpid_engine_options
+// Connections that neither wait nor run: health, metrics, clients between two requests.
+#define SPARE_CONNECTIONS 64
+#define OPEN_CONNECTIONS 4000 // where any number may wait
+#define MAX_CONNECTIONS 16384
+#define KV_CONTEXTS 4     // contexts that the KV cache holds unless told otherwise,
+#define KV_MEMORY_SHARE 4 // but no more than this part of what is available
 
 struct signals {
     sigset_t set;
@@ -84,79 +90,266 @@ static char *file_stem(const char *path) {
     return lp_strndup(name, n);
 }
 
+// What the command line says, beside the options of every command.
+struct settings {
+    struct lp_server_options server;
+    limpid_engine_options engine;
+    const char *path, *name, *self_check;
+    int64_t port, max_seqs, max_queue, speculate, cache_gib, max_body_mib, idle_s;
+    double timeout_s, keepalive_s;
+};
+
 static int serve(struct signals *signals, const struct lp_server_options *options) {
     struct lp_server *server;
     struct lp_err err;
     if (lp_server_start(&server, options, &err)) return lp_fail_text("%s", err.text);
     signals_set_serving(signals);
     const char *v6 = strchr(options->host, ':');
-    printf("limpid: serving %s at http://%s%s%s:%d\n", options->model_id, v6 ? "[" : "",
-           options->host, v6 ? "]" : "", lp_server_port(server));
+    printf("limpid: serving %s at %s://%s%s%s:%d\n", options->model_id,
+           options->tls_cert ? "https" : "http", v6 ? "[" : "", options->host, v6 ? "]" : "",
+           lp_server_port(server));
     fflush(stdout);
     signals_wait(signals);
     lp_server_stop(server);
     return LP_EXIT_OK;
 }
 
-static int load_and_serve(const struct lp_common *common, const char *path, const char *name,
-                          struct lp_server_options *options) {
+// Several long sequences at a time, from a part of the memory.
+static int choose_kv_tokens(const limpid_model *model, limpid_engine_options *engine) {
+    limpid_memory_plan plan;
+    limpid_error err;
+    if (engine->n_kv_tokens) return LP_EXIT_OK;
+    if (limpid_engine_plan(&plan, model, engine, &err)) return lp_fail_setting(&err);
+    uint64_t token_bytes = plan.kv_cache / (uint64_t)plan.n_kv_tokens;
+    uint64_t fit = plan.available / KV_MEMORY_SHARE / (token_bytes ? token_bytes : 1);
+    int64_t want = plan.n_context * KV_CONTEXTS;
+    if (fit < (uint64_t)want) want = (int64_t)fit;
+    engine->n_kv_tokens = want > plan.n_context ? want : plan.n_context;
+    return LP_EXIT_OK;
+}
+
+// A size with its unit, for a person.
+static const char *size_text(char out[32], uint64_t bytes) {
+    if (bytes < 1000000000)
+        snprintf(out, 32, "%.1f MB", (double)bytes * 1e-6);
+    else
+        snprintf(out, 32, "%.2f GB", (double)bytes * 1e-9);
+    return out;
+}
+
+static int check_memory(const limpid_model *model, const limpid_engine_options *engine) {
+    limpid_memory_plan plan;
+    limpid_error err;
+    char weights[32], copies[32], kv[32], step[32], available[32];
+    if (limpid_engine_plan(&plan, model, engine, &err)) return lp_fail_setting(&err);
+    size_text(available, plan.available);
+    fprintf(stderr,
+            "limpid: memory: weights %s mapped and %s copied; KV cache %s for %lld tokens (a "
+            "context has %lld); buffers of a step %s; %s%s\n",
+            size_text(weights, plan.mapped_weights), size_text(copies, plan.float32_weights),
+            size_text(kv, plan.kv_cache), (long long)plan.n_kv_tokens, (long long)plan.n_context,
+            size_text(step, plan.step_buffers),
+            plan.available ? "available: " : "available memory unknown",
+            plan.available ? available : "");
+    if (!plan.available || plan.kv_cache + plan.step_buffers <= plan.available) return LP_EXIT_OK;
+    return lp_fail_text("the KV cache and the buffers of a step take %s and %s, but only %s are "
+                        "available; lower --kv-tokens, --ctx or --max-batch-tokens, or choose a "
+                        "smaller --kv type",
+                        kv, step, available);
+}
+
+static int check_engine(const struct settings *s, limpid_engine *engine) {
+    limpid_error err;
+    char *report = NULL;
+    if (strcmp(s->self_check, "off") == 0) return LP_EXIT_OK;
+    int status = limpid_engine_self_check(engine, &report, &err)
+                     ? lp_fail_text("the self-check failed, so nothing is served (--self-check off "
+                                    "serves all the same): %s",
+                                    err.text)
+                     : LP_EXIT_OK;
+    if (!status && report) lp_log(LP_LOG_INFO, "self-check: %s", report);
+    limpid_free(report);
+    return status;
+}
+
+static int make_engine(struct settings *s, const struct lp_common *common) {
+    limpid_error err;
+    limpid_engine_options engine = lp_common_engine_options(common);
+    engine.n_kv_tokens = s->engine.n_kv_tokens;
+    engine.max_batch_tokens = s->engine.max_batch_tokens;
+    engine.max_seqs = (int32_t)s->max_seqs;
+    engine.max_queue = (int32_t)s->max_queue;
+    engine.speculate = (int32_t)s->speculate;
+    engine.no_prefix_cache = s->engine.no_prefix_cache;
+    engine.cache_dir = s->engine.cache_dir;
+    engine.cache_dir_bytes = (uint64_t)s->cache_gib << 30;
+    int status = choose_kv_tokens(s->server.model, &engine);
+    if (!status) status = check_memory(s->server.model, &engine);
+    if (!status && limpid_engine_new(&s->server.engine, s->server.model, &engine, &err))
+        status = lp_fail_setting(&err);
+    if (!status) status = check_engine(s, s->server.engine);
+    if (!status && limpid_engine_start(s->server.engine, &err)) status = lp_fail(&err);
+    return status;
+}
+
+static int load_and_serve(const struct lp_common *common, struct settings *s) {
     struct signals signals;
     limpid_error err;
     char *stem = NULL;
     int status = signals_init(&signals);
     if (status) return status;
-    status = lp_common_open_model(common, path, &options->model);
-    if (!status) status = lp_common_open_engine(common, options->model, &options->engine);
+    status = lp_common_open_model(common, s->path, &s->server.model);
+    if (!status) status = make_engine(s, common);
     if (!status) {
-        const char *given = limpid_model_get_info(options->model).name;
-        if (!name && !given[0]) stem = file_stem(path);
-        options->model_id = name ? name : given[0] ? given : stem;
-        if (!options->model_id) status = lp_fail_text("out of memory: the model's name");
+        const char *given = limpid_model_get_info(s->server.model).name;
+        if (!s->name && !given[0]) stem = file_stem(s->path);
+        s->server.model_id = s->name ? s->name : given[0] ? given : stem;
+        if (!s->server.model_id) status = lp_fail_text("out of memory: the model's name");
     }
-    int64_t context = status ? 0 : limpid_engine_context(options->engine);
-    options->chunk = common->chunk ? common->chunk : DEFAULT_CHUNK;
-    if (options->chunk > context) options->chunk = context;
-    if (!status) status = serve(&signals, options);
-    if (limpid_engine_free(options->engine, &err) && !status) status = lp_fail(&err);
-    limpid_model_close(options->model);
+    if (!status) status = serve(&signals, &s->server);
+    if (limpid_engine_free(s->server.engine, &err) && !status) status = lp_fail(&err);
+    limpid_model_close(s->server.model);
     lp_free(stem);
     signals_release(&signals);
     return status;
 }
 
-static int run(int argc, char **argv) {
-    struct lp_common common;
-    const char *path = NULL, *name = NULL;
-    struct lp_server_options server = {.host = "127.0.0.1"};
-    int64_t port = 8080, max_seqs = 1;
-    struct lp_option options[LP_N_COMMON + 5] = {
-        {"--host", LP_OPT_TEXT, &server.host, "H",
-         "name or address to listen on (default 127.0.0.1: this machine only)"},
-        {"--port", LP_OPT_INT, &port, "P",
-         "port (default 8080); 0 = any free one, named in the line when ready"},
-        {"--api-key", LP_OPT_TEXT, &server.api_key, "K",
-         "ask for 'Authorization: Bearer K' on all but /health"},
-        {"--max-seqs", LP_OPT_INT, &max_seqs, "N",
-         "sequences at a time; in this version requests run one after another, whatever N"},
-        {"--name", LP_OPT_TEXT, &name, "NAME",
-         "the model's id (default: the file's general.name, or the file's name)"},
-    };
-    lp_common_options(&common, options + 5);
-    int status = lp_args_parse(argc, argv, &lp_cmd_serve, options, LP_N_COMMON + 5, &path, 1);
-    if (status) return status < 0 ? LP_EXIT_OK : status;
-    if (!path) return lp_usage(&lp_cmd_serve, "MODEL is needed");
-    if (port > 65535)
-        return lp_usage(&lp_cmd_serve, "--port is %lld, expected 0 to 65535", (long long)port);
-    if (max_seqs < 1) return lp_usage(&lp_cmd_serve, "--max-seqs is 0, expected 1 or more");
-    if (server.api_key && !server.api_key[0])
-        return lp_usage(&lp_cmd_serve, "--api-key is empty; leave it out to ask for none");
-    if (name && !name[0]) return lp_usage(&lp_cmd_serve, "--name is empty");
-    server.port = (int)port;
-    return load_and_serve(&common, path, name, &server);
+// ---- the command line ----
+
+static int check_range(const char *option, int64_t value, int64_t min, int64_t max) {
+    if (value >= min && value <= max) return LP_EXIT_OK;
+    return lp_usage(&lp_cmd_serve, "%s is %lld, expected %lld to %lld", option, (long long)value,
+                    (long long)min, (long long)max);
 }
 
-const struct lp_command lp_cmd_serve = {"serve",
-                                        "MODEL [--host H] [--port P] [--api-key K] [--name NAME]",
-                                        "an HTTP server with OpenAI's completions; prints one line "
-                                        "when ready, stops on SIGINT or SIGTERM",
-                                        run};
+static int check_seconds(const char *option, double value, bool may_be_0) {
+    if (value >= 0 && value <= 1e6 && (value > 0 || may_be_0)) return LP_EXIT_OK;
+    return lp_usage(&lp_cmd_serve, "%s is %g, expected seconds, %s and at most 1000000", option,
+                    value, may_be_0 ? "0 or more" : "more than 0");
+}
+
+static int check_texts(const struct settings *s) {
+    const struct lp_server_options *o = &s->server;
+    if (!s->path) return lp_usage(&lp_cmd_serve, "MODEL is needed");
+    if (o->api_key && !o->api_key[0])
+        return lp_usage(&lp_cmd_serve, "--api-key is empty; leave it out to ask for none");
+    if (s->name && !s->name[0]) return lp_usage(&lp_cmd_serve, "--name is empty");
+    if (!o->tls_cert != !o->tls_key)
+        return lp_usage(&lp_cmd_serve, "%s is missing: TLS needs --tls-cert and --tls-key",
+                        o->tls_cert ? "--tls-key" : "--tls-cert");
+    if (strcmp(s->self_check, "on") != 0 && strcmp(s->self_check, "off") != 0)
+        return lp_usage(&lp_cmd_serve, "--self-check is '%s', expected on or off", s->self_check);
+    // It goes into a header as it is.
+    if (o->cors && (!o->cors[0] || strpbrk(o->cors, " \t\r\n")))
+        return lp_usage(&lp_cmd_serve,
+                        "--cors is '%s', expected * or an origin such as https://example.org",
+                        o->cors);
+    return LP_EXIT_OK;
+}
+
+static int check_settings(struct settings *s) {
+    const struct {
+        const char *option;
+        int64_t value, min, max;
+    } ranges[] = {
+        {"--port", s->port, 0, 65535},
+        {"--max-seqs", s->max_seqs, 1, 4096},
+        {"--max-queue", s->max_queue, 0, 1000000},
+        {"--speculate", s->speculate, 0, 16},
+        {"--cache-dir-size", s->cache_gib, 0, 1 << 20},
+        {"--max-body", s->max_body_mib, 1, 4096},
+        {"--idle-timeout", s->idle_s, 1, 1000000},
+    };
+    int status = check_texts(s);
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0] && !status; i++)
+        status = check_range(ranges[i].option, ranges[i].value, ranges[i].min, ranges[i].max);
+    if (!status) status = check_seconds("--request-timeout", s->timeout_s, true);
+    if (!status) status = check_seconds("--keep-alive", s->keepalive_s, true);
+    if (!status) status = check_seconds("--drain-timeout", s->server.drain_s, true);
+    if (!status) status = check_seconds("--stall-timeout", s->server.stall_s, false);
+    return status;
+}
+
+static void settle(struct settings *s) {
+    struct lp_server_options *o = &s->server;
+    int64_t connections = s->max_seqs + s->max_queue + SPARE_CONNECTIONS;
+    o->port = (int)s->port;
+    o->max_body = (size_t)s->max_body_mib << 20;
+    o->idle_s = (int)s->idle_s;
+    o->timeout_ms = (int64_t)(s->timeout_s * 1000);
+    o->keepalive_ms = (int64_t)(s->keepalive_s * 1000);
+    if (s->max_queue == 0) connections = OPEN_CONNECTIONS;
+    o->max_connections = connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : (int)connections;
+}
+
+#define N_OPTIONS 23
+
+static int run(int argc, char **argv) {
+    struct lp_common common;
+    struct settings s = {.server = lp_server_default_options(),
+                         .self_check = "on",
+                         .port = 8080,
+                         .max_seqs = 32,
+                         .max_queue = 1024,
+                         .max_body_mib = 32,
+                         .idle_s = 60,
+                         .keepalive_s = 5};
+    struct lp_option options[LP_N_COMMON + N_OPTIONS] = {
+        {"--host", LP_OPT_TEXT, &s.server.host, "H",
+         "name or address to listen on (default 127.0.0.1: this machine only)"},
+        {"--port", LP_OPT_INT, &s.port, "P",
+         "port (default 8080); 0 = any free one, named in the line when ready"},
+        {"--name", LP_OPT_TEXT, &s.name, "NAME",
+         "the model's id (default: the file's general.name, or the file's name)"},
+        {"--api-key", LP_OPT_TEXT, &s.server.api_key, "K",
+         "ask for 'Authorization: Bearer K' on all but /health"},
+        {"--cors", LP_OPT_TEXT, &s.server.cors, "ORIGIN",
+         "let pages of this origin ask from a browser; * = all"},
+        {"--tls-cert", LP_OPT_TEXT, &s.server.tls_cert, "FILE", "serve HTTPS: certificate, PEM"},
+        {"--tls-key", LP_OPT_TEXT, &s.server.tls_key, "FILE", "and its key, PEM"},
+        {"--max-seqs", LP_OPT_INT, &s.max_seqs, "N",
+         "sequences that generate at a time (default 32)"},
+        {"--max-queue", LP_OPT_INT, &s.max_queue, "N",
+         "sequences that wait beside them (default 1024); more get 429; 0 = no limit"},
+        {"--max-batch-tokens", LP_OPT_INT, &s.engine.max_batch_tokens, "N",
+         "most tokens of a step (default: the larger of --chunk and --max-seqs)"},
+        {"--kv-tokens", LP_OPT_INT, &s.engine.n_kv_tokens, "N",
+         "tokens that the KV cache holds (default: 4 contexts, at most a quarter of the memory)"},
+        {"--no-prefix-cache", LP_OPT_FLAG, &s.engine.no_prefix_cache, NULL,
+         "compute every prompt whole"},
+        {"--cache-dir", LP_OPT_TEXT, &s.engine.cache_dir, "DIR",
+         "keep known prompts on disk across runs"},
+        {"--cache-dir-size", LP_OPT_INT, &s.cache_gib, "GIB", "at most that much (default 8)"},
+        {"--speculate", LP_OPT_INT, &s.speculate, "N",
+         "tokens to draft with the model's MTP layer (default 0: off)"},
+        {"--self-check", LP_OPT_TEXT, &s.self_check, "on|off",
+         "before serving, compare a prompt's logits whole, in chunks, cached (default on)"},
+        {"--request-timeout", LP_OPT_FLOAT, &s.timeout_s, "S",
+         "longest a request may take, waiting included (default 0: no limit)"},
+        {"--idle-timeout", LP_OPT_INT, &s.idle_s, "S",
+         "close a connection that is silent that long (default 60)"},
+        {"--keep-alive", LP_OPT_FLOAT, &s.keepalive_s, "S",
+         "a stream without news sends a comment that often (default 5; 0 = never)"},
+        {"--drain-timeout", LP_OPT_FLOAT, &s.server.drain_s, "S",
+         "how long running requests may go on after SIGTERM (default 30)"},
+        {"--stall-timeout", LP_OPT_FLOAT, &s.server.stall_s, "S",
+         "health turns red when a step takes longer (default 300)"},
+        {"--max-body", LP_OPT_INT, &s.max_body_mib, "MIB", "largest request body (default 32)"},
+        {"--access-log", LP_OPT_TEXT, &s.server.access_log, "FILE",
+         "a JSON line for each request; - = standard error"},
+    };
+    lp_common_options(&common, options + N_OPTIONS);
+    int status =
+        lp_args_parse(argc, argv, &lp_cmd_serve, options, LP_N_COMMON + N_OPTIONS, &s.path, 1);
+    if (status) return status < 0 ? LP_EXIT_OK : status;
+    status = check_settings(&s);
+    if (status) return status;
+    settle(&s);
+    return load_and_serve(&common, &s);
+}
+
+const struct lp_command lp_cmd_serve = {
+    "serve", "MODEL [--host H] [--port P] [--api-key K] [--max-seqs N] [--ctx N] [--kv-tokens N]",
+    "an HTTP server with OpenAI's completions; prints one line when ready, drains and stops on "
+    "SIGINT or SIGTERM",
+    run};

@@ -1,4 +1,4 @@
-// limpid.h: models, text and engines. (Sequences: sequence.c; requests: request.c.)
+// limpid.h: models and text. (Engines: engine.c; sequences: sequence.c; requests: request.c.)
 #include <string.h>
 
 #include "base/alloc.h"
@@ -132,6 +132,7 @@ limpid_model_info limpid_model_get_info(const limpid_model *m) {
     info.n_embd = (int32_t)h->n_embd;
     info.n_context = h->n_context;
     info.top_k = h->top_k;
+    info.n_draft_layers = m->weights->has_mtp ? 1 : 0;
     info.n_bound = m->weights->binding.n_bound;
     info.n_ignored = m->weights->binding.n_ignored;
     return info;
@@ -257,97 +258,4 @@ limpid_status limpid_chat_prompt(const limpid_model *m, const char *messages, co
     else
         lp_bytes_release(&out);
     return lp_public(status);
-}
-
-limpid_engine_options limpid_engine_default_options(void) {
-    return (limpid_engine_options){.kv_type = "f16", .route = "auto"};
-}
-
-static lp_status kv_type(const char *name, lp_type *out, struct lp_err *err) {
-    static const struct {
-        const char *name;
-        lp_type type;
-    } types[] = {{"f32", LP_TYPE_F32}, {"f16", LP_TYPE_F16}, {"bf16", LP_TYPE_BF16}};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(name, types[i].name) == 0) {
-            *out = types[i].type;
-            return LP_OK;
-        }
-    return lp_err_set(err, LP_STATUS_INVALID, "KV type is '%s', expected f32, f16 or bf16", name);
-}
-
-static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct lp_err *err) {
-    struct lp_model *w = e->model->weights;
-    lp_type type = LP_TYPE_F16;
-    if (o->n_context < 0 || o->chunk < 0 || o->chunk > LP_MAX_CHUNK)
-        return lp_err_set(err, LP_STATUS_INVALID,
-                          "context is %lld and chunk %lld; expected 0 or more, chunk at most %d",
-                          (long long)o->n_context, (long long)o->chunk, LP_MAX_CHUNK);
-    e->n_context = o->n_context;
-    if (!e->n_context)
-        e->n_context = w->h.n_context < LP_DEFAULT_CONTEXT ? w->h.n_context : LP_DEFAULT_CONTEXT;
-    e->chunk = o->chunk ? o->chunk : LP_DEFAULT_CHUNK;
-    if (e->chunk > e->n_context) e->chunk = e->n_context;
-    if (e->n_context > w->h.n_context)
-        lp_log(LP_LOG_WARN,
-               "the context of %lld tokens is longer than the %lld that the model was trained for",
-               (long long)e->n_context, (long long)w->h.n_context);
-    if (!lp_route_force_parse(o->route ? o->route : "auto", &e->settings.force))
-        return lp_err_set(err, LP_STATUS_INVALID,
-                          "route is '%s', expected auto, expanded, absorbed or dense", o->route);
-    e->settings.deterministic = o->deterministic;
-    lp_status status = kv_type(o->kv_type ? o->kv_type : "f16", &type, err);
-    if (status) return status;
-    struct lp_kv_layer layers[LP_MAX_LAYERS];
-    lp_model_kv_layers(w, layers);
-    status = lp_kv_new(&e->kv, e->model->dev, layers, w->h.n_layers, type, e->n_context, err);
-    if (!status) status = lp_runner_new(&e->runner, w, e->kv, e->chunk, e->n_context, err);
-    if (!status && o->trace_path) status = lp_trace_open(&e->trace, o->trace_path, err);
-    e->settings.trace = e->trace;
-    if (!status && e->trace)
-        lp_trace_emit_model(e->trace,
-                            &(struct lp_trace_model){.architecture = w->h.arch->name,
-                                                     .path = lp_gguf_shard_path(e->model->gguf, 0),
-                                                     .backend = e->model->dev->backend->name,
-                                                     .n_layers = w->h.n_layers,
-                                                     .n_threads = e->model->n_threads});
-    return status;
-}
-
-limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
-                                const limpid_engine_options *options, limpid_error *err) {
-    limpid_engine_options defaults = limpid_engine_default_options();
-    if (!model->weights)
-        return lp_public(lp_err_set(lp_err_of(err), LP_STATUS_INVALID,
-                                    "the model was opened with vocab_only; it cannot run"));
-    limpid_engine *e = lp_alloc(1, sizeof *e);
-    if (!e) return lp_public(lp_err_memory(lp_err_of(err), sizeof *e, "the engine"));
-    e->model = model;
-    lp_status status = set_up(e, options ? options : &defaults, lp_err_of(err));
-    if (status) {
-        limpid_engine_free(e, NULL);
-        return lp_public(status);
-    }
-    *out = e;
-    return LIMPID_OK;
-}
-
-limpid_status limpid_engine_free(limpid_engine *e, limpid_error *err) {
-    if (!e) return LIMPID_OK;
-    lp_runner_free(e->runner);
-    lp_kv_free(e->kv);
-    lp_status status = lp_trace_close(e->trace, lp_err_of(err));
-    lp_free(e->logits);
-    lp_free(e);
-    return lp_public(status);
-}
-
-int64_t limpid_engine_context(const limpid_engine *e) {
-    return e->n_context;
-}
-size_t limpid_engine_kv_bytes(const limpid_engine *e) {
-    return lp_kv_bytes(e->kv);
-}
-size_t limpid_engine_scratch_bytes(const limpid_engine *e) {
-    return lp_runner_bytes(e->runner);
 }

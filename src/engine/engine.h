@@ -1,7 +1,21 @@
 // Inside engine: what stands behind the handles of limpid.h.
+//
+// Who owns what:
+//   - `lock` guards the list of requests that come and go, the events of requests, the stats. It is held
+//     for moments only, never during a step.
+//   - `step_lock` makes steps one at a time. Whoever holds it (the engine's thread, a caller of
+//     limpid_engine_step, limpid_request_next or limpid_sequence_append) owns the scheduler, the cache,
+//     the prefix tree, the runner and everything of a sequence but its request's events.
+//   Order: step_lock before lock.
 #ifndef LP_ENGINE_ENGINE_H
 #define LP_ENGINE_ENGINE_H
 
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/sched.h"
+#include "engine/speculate.h"
+#include "kv/prefix.h"
 #include "limpid.h"
 #include "model/model.h"
 #include "text/chat.h"
@@ -10,6 +24,9 @@
 #define LP_DEFAULT_CONTEXT 32768 // tokens, where neither the caller nor the model says less
 #define LP_DEFAULT_CHUNK 512
 #define LP_MAX_CHUNK 65536
+#define LP_DEFAULT_SEQS 32
+#define LP_MAX_SEQS 4096
+#define LP_DEFAULT_STORE_BYTES ((uint64_t)8 << 30)
 
 struct limpid_model {
     struct lp_gguf *gguf;
@@ -26,13 +43,34 @@ struct limpid_model {
 struct limpid_engine {
     limpid_model *model;
     struct lp_kv *kv;
+    struct lp_store *store;   // or NULL
+    struct lp_prefix *prefix; // always there; empty with no_prefix_cache
     struct lp_runner *runner;
     struct lp_trace *trace;
     struct lp_step_settings settings;
-    int64_t n_context, chunk;
-    uint64_t next_sequence;
-    float *logits; // host, [chunk, n_vocab] grown on demand to logit_rows rows
+    int64_t n_context, chunk, max_batch_tokens, n_kv_tokens;
+    int32_t max_seqs, max_queue;
+    bool no_prefix_cache;
+    struct lp_sched sched;
+    struct lp_batch *batch; // buffers of a step's rows (batch.c)
+    struct lp_speculation speculation;
+    float *logits; // host, [logit_rows, n_vocab], grown on demand
     int64_t logit_rows;
+    uint64_t next_sequence;
+
+    pthread_mutex_t step_lock, lock;
+    pthread_cond_t work; // something came: for the engine's thread
+    pthread_t thread;
+    bool has_thread, stop_thread;
+    struct limpid_request *incoming; // submitted, not yet seen by a step; newest first
+    atomic_bool any_cancelled;
+    atomic_int_fast64_t n_queued, n_slots_used; // sequences never admitted yet; running ones: for max_queue
+    uint64_t n_arrivals;         // numbers requests in their order
+    atomic_uint_fast64_t beat_ns; // when a step last ended, or work came to an idle engine
+    atomic_int_fast64_t n_active; // sequences that wait or run
+    uint64_t n_rejected;
+    limpid_engine_stats live;  // under step_lock
+    limpid_engine_stats stats; // its copy of the last step, under lock
 };
 
 struct limpid_sequence {
@@ -43,12 +81,52 @@ struct limpid_sequence {
     int64_t n_tokens, capacity;
 };
 
+// Options with their defaults filled in, checked. INVALID names the option. (options.c)
+struct lp_engine_settings {
+    int64_t n_context, n_kv_tokens, chunk, max_batch_tokens;
+    int32_t max_seqs, max_queue, speculate;
+    lp_type kv_type;
+    enum lp_route_force force;
+};
+lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *model,
+                                  const limpid_engine_options *options, struct lp_err *err);
+// What a page of the store must have come from: model file, KV type, what changes bits.
+struct lp_page_key lp_engine_fingerprint(const limpid_model *model,
+                                         const limpid_engine_options *options,
+                                         const struct lp_engine_settings *settings);
+
+// loop.c. One step under step_lock, which the caller holds.
+void lp_engine_step_locked(limpid_engine *engine);
+
+// Takes new requests in; what is cancelled, too late or freed leaves. Under step_lock.
+void lp_engine_sweep(limpid_engine *engine);
+// batch.c: buffers for the rows of a step; runs what lp_sched_plan decided.
+lp_status lp_batch_new(struct lp_batch **out, const limpid_engine *engine, struct lp_err *err);
+void lp_batch_free(struct lp_batch *batch); // NULL is allowed
+// could_draft: drafts may be there, whether they are verified (drafts) or not.
+void lp_batch_run(limpid_engine *engine, bool could_draft, bool drafts);
+// A choice has given its last event.
+void lp_engine_end_seq(limpid_engine *engine, struct lp_seq *seq);
+// Ends all choices of a request with an error (NULL: its owner knows) or after its last event.
+void lp_engine_end_request(limpid_engine *engine, limpid_request *request,
+                           const struct lp_err *err);
+
+// Room for n_rows rows of logits on the host.
+lp_status lp_engine_reserve_logits(limpid_engine *engine, int64_t n_rows, struct lp_err *err);
+// Grows a table, evicting cached prefixes for it. LIMIT when the pool has no more.
+lp_status lp_engine_grow(limpid_engine *engine, struct lp_page_table *table, int64_t n_tokens,
+                         struct lp_err *err);
+
+// stats.c
+void lp_stats_init(limpid_engine_stats *stats);
+void lp_histogram_add(limpid_histogram *histogram, double value);
+
 // The tokenizer of a file (vocab_load.c). Errors name the metadata key.
 lp_status lp_vocab_load(struct lp_tokenizer **out, const struct lp_gguf *gguf, struct lp_err *err);
 
 // The public error has the layout of the internal one.
 _Static_assert(sizeof(limpid_error) == sizeof(struct lp_err), "limpid_error must match lp_err");
-_Static_assert((int)LIMPID_CANCELLED == (int)LP_STATUS_CANCELLED, "the codes are the same numbers");
+_Static_assert((int)LIMPID_BUSY == (int)LP_STATUS_BUSY, "the codes are the same numbers");
 static inline struct lp_err *lp_err_of(limpid_error *err) {
     return (struct lp_err *)err;
 }

@@ -1,52 +1,34 @@
-// A request: prompt, then token after token until an end token, a stop text or a limit.
-//
-//   NEW --next--> PROMPT events (if asked) --> TOKEN events --> DONE
-//
-// A stop text that names a control token also stops on that token, whose text is not printed.
-#include <math.h>
+// The life of a request, seen from its owner: submit, wait for events, cancel, free.
+#include "engine/request.h"
+
 #include <string.h>
 
 #include "base/alloc.h"
-#include "engine/engine.h"
-#include "engine/sampler.h"
-#include "engine/stop.h"
-
-enum state { STATE_NEW, STATE_PROMPT, STATE_GENERATE, STATE_DONE };
+#include "base/clock.h"
 
 #define MAX_LOGPROBS 1000
-
-struct limpid_request {
-    limpid_engine *engine;
-    limpid_request_options options;
-    int32_t *prompt;
-    limpid_sequence *sequence;
-    bool own_sequence;
-    enum state state;
-    struct lp_sampler sampler;
-    struct lp_stop stop;
-    struct lp_detok detok;
-    struct lp_bytes decoded, text;
-    int32_t *stop_ids; // [stop.n]: the control token that a stop text names, or -1
-    float *logits;     // [n_vocab], of the next token
-    int64_t n_prompt, n_generated, n_cached, next_prompt_event;
-    // per prompt token, when asked for
-    float *prompt_logprobs;
-    int32_t *prompt_top_ids;
-    float *prompt_top_logprobs;
-    int32_t prompt_n_top; // of n_logprobs: as many as the vocabulary has to offer
-    int32_t *top_ids;     // [n_logprobs], of the current event
-    float *top_logprobs;
-    const char *finish_reason;
-    int stop_met;    // index of the stop text that was met in the text, or -1
-    int stop_id_met; // index of the stop text whose control token was met, or -1
-};
+#define MAX_CHOICES 1024
 
 limpid_request_options limpid_request_default_options(void) {
     return (limpid_request_options){.max_tokens = 16,
-                                    .temperature = 1.0f,
+                                    .n = 1,
+                                    .repetition_penalty = 1.0f,
+                                    .dry_base = 1.75f,
+                                    .dry_allowed_length = 2,
+                                    .typical_p = 1.0f,
                                     .top_p = 1.0f,
+                                    .temperature = 1.0f,
                                     .skip_special = true,
                                     .n_logprobs = -1};
+}
+
+static lp_status check_ids(const limpid_engine *e, const char *what, const int32_t *ids, size_t n,
+                           struct lp_err *err) {
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= e->model->weights->h.n_vocab)
+            return lp_err_set(err, LP_STATUS_INVALID, "%s %zu has id %d, the model has %lld tokens",
+                              what, i, ids[i], (long long)e->model->weights->h.n_vocab);
+    return LP_OK;
 }
 
 static lp_status check_options(const limpid_engine *e, const limpid_request_options *o,
@@ -59,83 +41,213 @@ static lp_status check_options(const limpid_engine *e, const limpid_request_opti
         return lp_err_set(err, LP_STATUS_LIMIT,
                           "the prompt has %zu tokens, which leaves no room in the context of %lld",
                           o->n_tokens, (long long)e->n_context);
-    for (size_t i = 0; i < o->n_tokens; i++)
-        if (o->tokens[i] < 0 || o->tokens[i] >= e->model->weights->h.n_vocab)
-            return lp_err_set(err, LP_STATUS_INVALID,
-                              "prompt token %zu has id %d, the model has %lld tokens", i,
-                              o->tokens[i], (long long)e->model->weights->h.n_vocab);
-    if (o->max_tokens < 0)
-        return lp_err_set(err, LP_STATUS_INVALID, "max_tokens is %lld, expected 0 or more",
-                          (long long)o->max_tokens);
+    if (o->max_tokens < 0 || o->min_tokens < 0)
+        return lp_err_set(err, LP_STATUS_INVALID, "%s is %lld, expected 0 or more",
+                          o->max_tokens < 0 ? "max_tokens" : "min_tokens",
+                          (long long)(o->max_tokens < 0 ? o->max_tokens : o->min_tokens));
+    if (o->n < 1 || o->n > MAX_CHOICES)
+        return lp_err_set(err, LP_STATUS_INVALID, "n is %d, expected 1 to %d", o->n, MAX_CHOICES);
     if (o->n_logprobs < -1 || o->n_logprobs > MAX_LOGPROBS)
         return lp_err_set(err, LP_STATUS_INVALID, "logprobs is %d, expected 0 to %d", o->n_logprobs,
                           MAX_LOGPROBS);
-    return LP_OK;
+    if (o->timeout_ms < 0)
+        return lp_err_set(err, LP_STATUS_INVALID, "timeout_ms is %lld, expected 0 (none) or more",
+                          (long long)o->timeout_ms);
+    lp_status status = check_ids(e, "prompt token", o->tokens, o->n_tokens, err);
+    if (!status) status = check_ids(e, "stop_ids", o->stop_ids, o->n_stop_ids, err);
+    return status ? status : check_ids(e, "logit_bias", o->bias_ids, o->n_bias, err);
 }
 
-static lp_status find_stop_ids(limpid_request *r, struct lp_err *err) {
-    if (r->options.n_stop == 0) return LP_OK;
-    r->stop_ids = lp_alloc(r->options.n_stop, sizeof *r->stop_ids);
-    if (!r->stop_ids)
-        return lp_err_memory(err, r->options.n_stop * sizeof *r->stop_ids, "stop tokens");
+// ---- making
+
+// The control token that each stop text names, or -1; then the stop tokens that were given.
+static lp_status find_stop_ids(limpid_request *r, const limpid_request_options *o,
+                               struct lp_err *err) {
     const struct lp_tokenizer *tok = r->engine->model->tokenizer;
-    for (size_t i = 0; i < r->options.n_stop; i++) {
-        int32_t id = lp_tokenizer_find(tok, lp_str_from(r->options.stop[i]));
+    r->stop_ids = lp_alloc(o->n_stop + o->n_stop_ids, sizeof *r->stop_ids);
+    r->stop = lp_alloc(o->n_stop, sizeof *r->stop);
+    if (!r->stop_ids || !r->stop)
+        return lp_err_memory(err, (o->n_stop + o->n_stop_ids) * sizeof *r->stop_ids, "stop tokens");
+    for (size_t i = 0; i < o->n_stop; i++) {
+        if (o->stop[i][0] == 0)
+            return lp_err_set(err, LP_STATUS_INVALID, "stop text %zu is empty", i);
+        if (!(r->stop[i] = lp_strdup(o->stop[i]))) return lp_err_memory(err, 0, "stop texts");
+        int32_t id = lp_tokenizer_find(tok, lp_str_from(o->stop[i]));
         r->stop_ids[i] = id >= 0 && lp_tokenizer_is_special(tok, id) ? id : -1;
     }
+    if (o->n_stop_ids)
+        memcpy(r->stop_ids + o->n_stop, o->stop_ids, o->n_stop_ids * sizeof *r->stop_ids);
     return LP_OK;
 }
 
-static lp_status alloc_logprobs(limpid_request *r, struct lp_err *err) {
-    size_t n_top = r->options.n_logprobs > 0 ? (size_t)r->options.n_logprobs : 0;
-    size_t n_prompt = r->options.prompt_logprobs ? r->options.n_tokens : 0;
-    r->logits = lp_alloc((size_t)r->engine->model->weights->h.n_vocab, sizeof *r->logits);
-    r->top_ids = lp_alloc(n_top, sizeof *r->top_ids);
-    r->top_logprobs = lp_alloc(n_top, sizeof *r->top_logprobs);
-    r->prompt_logprobs = lp_alloc(n_prompt, sizeof *r->prompt_logprobs);
-    r->prompt_top_ids = lp_alloc(n_prompt, (n_top ? n_top : 1) * sizeof *r->prompt_top_ids);
-    r->prompt_top_logprobs =
-        lp_alloc(n_prompt, (n_top ? n_top : 1) * sizeof *r->prompt_top_logprobs);
-    bool ok = r->logits && r->top_ids && r->top_logprobs && r->prompt_logprobs &&
-              r->prompt_top_ids && r->prompt_top_logprobs;
-    return ok ? LP_OK : lp_err_memory(err, n_prompt * (n_top + 1) * 8, "log-probabilities");
-}
-
-// What the reused sequence already holds of the prompt stays; the last prompt token always runs, as
-// its logits are needed.
-static void keep_common_prefix(limpid_request *r) {
-    limpid_sequence *s = r->sequence;
-    int64_t n = 0, most = r->n_prompt - 1;
-    if (r->options.prompt_logprobs) most = 0; // every prompt token's logits are wanted
-    while (n < s->n_tokens && n < most && s->tokens[n] == r->prompt[n]) n++;
-    limpid_sequence_truncate(s, n);
-    r->n_cached = n;
-}
-
-static lp_status set_up(limpid_request *r, struct lp_err *err) {
-    const limpid_request_options *o = &r->options;
+// What min_tokens holds back: the end tokens, and the stop tokens of the request.
+static lp_status find_ends(limpid_request *r, struct lp_err *err) {
     const limpid_model *m = r->engine->model;
-    lp_status status = check_options(r->engine, o, err);
-    if (status) return status;
-    r->n_prompt = (int64_t)o->n_tokens;
-    r->prompt = lp_alloc(o->n_tokens, sizeof *r->prompt);
-    if (!r->prompt) return lp_err_memory(err, o->n_tokens * sizeof *r->prompt, "the prompt");
-    memcpy(r->prompt, o->tokens, o->n_tokens * sizeof *r->prompt);
-    status = lp_sampler_init(&r->sampler, o->temperature, o->top_p, o->top_k, o->seed, m->never,
-                             (int32_t)m->weights->h.n_vocab, err);
-    if (!status) status = lp_stop_init(&r->stop, o->stop, o->n_stop, err);
-    if (!status) status = find_stop_ids(r, err);
-    if (!status) status = alloc_logprobs(r, err);
-    if (status) return status;
-    lp_detok_init(&r->detok, m->tokenizer, o->skip_special);
-    r->detok.started = true; // the text goes on behind a prompt
-    if (o->reuse) {
-        r->sequence = o->reuse;
-        keep_common_prefix(r);
-        return LP_OK;
+    int32_t n_vocab = (int32_t)m->weights->h.n_vocab;
+    size_t n = r->options.n_stop + r->options.n_stop_ids, n_all = n;
+    for (int32_t id = 0; id < n_vocab; id++) n_all += lp_tokenizer_is_stop(m->tokenizer, id);
+    r->ends = lp_alloc(n_all, sizeof *r->ends);
+    if (!r->ends) return lp_err_memory(err, n_all * sizeof *r->ends, "end tokens");
+    for (size_t i = 0; i < n; i++)
+        if (r->stop_ids[i] >= 0) r->ends[r->n_ends++] = r->stop_ids[i];
+    for (int32_t id = 0; id < n_vocab; id++)
+        if (lp_tokenizer_is_stop(m->tokenizer, id)) r->ends[r->n_ends++] = id;
+    return LP_OK;
+}
+
+static lp_status add_ids(int32_t **ids, size_t *n, const int32_t *more, size_t n_more,
+                         struct lp_err *err) {
+    int32_t *grown = lp_realloc(*ids, *n + n_more + 1, sizeof *grown);
+    if (!grown) return lp_err_memory(err, (*n + n_more) * sizeof *grown, "DRY's breakers");
+    *ids = grown;
+    if (n_more) memcpy(*ids + *n, more, n_more * sizeof *more);
+    *n += n_more;
+    return LP_OK;
+}
+
+// The tokens that hold a breaker text, as llama.cpp has it: whole vocabulary, by their bytes.
+static lp_status find_breakers(const limpid_request *r, const limpid_request_options *o,
+                               int32_t **ids, size_t *n, struct lp_err *err) {
+    const limpid_model *m = r->engine->model;
+    struct lp_bytes piece = {0};
+    lp_status status = LP_OK;
+    for (int32_t id = 0; id < (int32_t)m->weights->h.n_vocab && o->n_dry_breakers && !status; id++) {
+        lp_bytes_clear(&piece);
+        if (!lp_tokenizer_piece(m->tokenizer, id, false, &piece))
+            status = lp_err_memory(err, 0, "DRY's breakers");
+        bool has = false;
+        for (size_t i = 0; i < o->n_dry_breakers && !has; i++)
+            has = piece.len && memmem(piece.data, piece.len, o->dry_breakers[i],
+                                      strlen(o->dry_breakers[i])) != NULL;
+        if (has && !status) status = add_ids(ids, n, &id, 1, err);
     }
-    r->own_sequence = true;
-    return (lp_status)limpid_sequence_new(&r->sequence, r->engine, (limpid_error *)err);
+    lp_bytes_release(&piece);
+    return status;
+}
+
+static lp_status make_sampler(limpid_request *r, const limpid_request_options *o, int32_t choice,
+                              struct lp_sampler_params *params, struct lp_err *err) {
+    const limpid_model *m = r->engine->model;
+    params->seed = o->seed + (uint64_t)choice;
+    return lp_sampler_new(&r->seqs[choice].sampler, params, m->never,
+                          (int32_t)m->weights->h.n_vocab, err);
+}
+
+static lp_status make_samplers(limpid_request *r, const limpid_request_options *o,
+                               struct lp_err *err) {
+    struct lp_bias *bias = lp_alloc(o->n_bias, sizeof *bias);
+    int32_t *breakers = NULL;
+    size_t n_breakers = 0;
+    lp_status status = bias ? LP_OK : lp_err_memory(err, o->n_bias * sizeof *bias, "logit_bias");
+    for (size_t i = 0; i < o->n_bias && !status; i++)
+        bias[i] = (struct lp_bias){o->bias_ids[i], o->bias[i]};
+    if (!status && o->dry_multiplier != 0) status = find_breakers(r, o, &breakers, &n_breakers, err);
+    struct lp_sampler_params params = {.temperature = o->temperature,
+                                       .top_p = o->top_p,
+                                       .typical_p = o->typical_p,
+                                       .min_p = o->min_p,
+                                       .top_k = o->top_k,
+                                       .repetition_penalty = o->repetition_penalty,
+                                       .presence_penalty = o->presence_penalty,
+                                       .frequency_penalty = o->frequency_penalty,
+                                       .dry_multiplier = o->dry_multiplier,
+                                       .dry_base = o->dry_base,
+                                       .dry_allowed_length = o->dry_allowed_length,
+                                       .dry_breakers = breakers,
+                                       .n_dry_breakers = n_breakers,
+                                       .bias = bias,
+                                       .n_bias = o->n_bias,
+                                       .min_tokens = o->min_tokens,
+                                       .ends = r->ends,
+                                       .n_ends = r->n_ends};
+    for (int32_t i = 0; i < r->n && !status; i++) status = make_sampler(r, o, i, &params, err);
+    lp_free(bias);
+    lp_free(breakers);
+    return status;
+}
+
+static lp_status make_seqs(limpid_request *r, const limpid_request_options *o, struct lp_err *err) {
+    r->seqs = lp_alloc((size_t)o->n, sizeof *r->seqs);
+    if (!r->seqs) return lp_err_memory(err, (size_t)o->n * sizeof *r->seqs, "a request");
+    r->n = o->n;
+    for (int32_t i = 0; i < r->n; i++) {
+        struct lp_seq *seq = &r->seqs[i];
+        seq->request = r;
+        seq->choice = i;
+        seq->n_tokens = seq->n_prompt = (int64_t)o->n_tokens;
+        seq->capacity = seq->n_tokens + 64;
+        seq->tokens = lp_alloc((size_t)seq->capacity, sizeof *seq->tokens);
+        if (!seq->tokens)
+            return lp_err_memory(err, (size_t)seq->capacity * sizeof *seq->tokens, "the prompt");
+        memcpy(seq->tokens, o->tokens, o->n_tokens * sizeof *seq->tokens);
+        lp_status status = lp_output_new(&seq->output, r, err);
+        if (status) return status;
+    }
+    return LP_OK;
+}
+
+static lp_status set_up(limpid_request *r, const limpid_request_options *o, struct lp_err *err) {
+    lp_status status = check_options(r->engine, o, err);
+    r->options = *o;
+    if (!status) status = find_stop_ids(r, o, err);
+    if (!status) status = find_ends(r, err);
+    if (status) return status;
+    r->options.stop = (const char *const *)r->stop;
+    status = make_seqs(r, o, err);
+    if (!status) status = make_samplers(r, o, err);
+    // The caller's arrays; what is needed of them has been copied.
+    r->options.tokens = r->options.bias_ids = r->options.stop_ids = NULL;
+    r->options.bias = NULL;
+    r->options.dry_breakers = NULL;
+    r->n_open = r->n;
+    r->submitted_ns = lp_clock_ns();
+    if (o->timeout_ms) r->deadline_ns = r->submitted_ns + (uint64_t)o->timeout_ms * 1000000u;
+    return status;
+}
+
+void lp_request_destroy(limpid_request *r) {
+    for (int32_t i = 0; i < r->n; i++) {
+        lp_free(r->seqs[i].tokens);
+        lp_sampler_free(r->seqs[i].sampler);
+        lp_output_free(r->seqs[i].output);
+    }
+    for (struct lp_event *e = r->first, *next; e; e = next) {
+        next = e->next;
+        lp_free(e);
+    }
+    for (size_t i = 0; r->stop && i < r->options.n_stop; i++) lp_free(r->stop[i]);
+    lp_free(r->stop);
+    lp_free(r->stop_ids);
+    lp_free(r->ends);
+    lp_free(r->seqs);
+    lp_free(r->current);
+    pthread_cond_destroy(&r->changed);
+    lp_free(r);
+}
+
+static lp_status submit(limpid_request *r, struct lp_err *err) {
+    limpid_engine *e = r->engine;
+    pthread_mutex_lock(&e->lock);
+    int64_t free_slots = e->max_seqs - e->n_slots_used;
+    if (e->max_queue && e->n_queued + r->n > e->max_queue + (free_slots > 0 ? free_slots : 0)) {
+        e->n_rejected++;
+        int64_t n = e->n_queued;
+        pthread_mutex_unlock(&e->lock);
+        return lp_err_set(err, LP_STATUS_BUSY,
+                          "the queue is full: %lld sequences wait, at most %d may; ask again later",
+                          (long long)n, e->max_queue);
+    }
+    r->arrival = e->n_arrivals++;
+    for (int32_t i = 0; i < r->n; i++) r->seqs[i].number = e->next_sequence++;
+    r->in_engine = true;
+    r->next = e->incoming;
+    e->incoming = r;
+    e->n_queued += r->n;
+    if (e->n_active == 0) e->beat_ns = lp_clock_ns();
+    e->n_active += r->n;
+    pthread_cond_signal(&e->work);
+    pthread_mutex_unlock(&e->lock);
+    return LP_OK;
 }
 
 limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
@@ -143,174 +255,174 @@ limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
     limpid_request *r = lp_alloc(1, sizeof *r);
     if (!r) return lp_public(lp_err_memory(lp_err_of(err), sizeof *r, "a request"));
     r->engine = engine;
-    r->options = *options;
-    r->stop_met = r->stop_id_met = -1;
-    lp_status status = set_up(r, lp_err_of(err));
-    r->options.tokens = NULL; // the caller's; copied above
-    r->options.stop = NULL;
+    pthread_condattr_t attr;
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&r->changed, &attr);
+    pthread_condattr_destroy(&attr);
+    lp_status status = set_up(r, options, lp_err_of(err));
+    if (!status) status = submit(r, lp_err_of(err));
     if (status) {
-        limpid_request_free(r);
+        lp_request_destroy(r);
         return lp_public(status);
     }
     *out = r;
     return LIMPID_OK;
 }
 
-void limpid_request_free(limpid_request *r) {
-    if (!r) return;
-    if (r->own_sequence) limpid_sequence_free(r->sequence);
-    lp_sampler_release(&r->sampler);
-    lp_stop_release(&r->stop);
-    lp_bytes_release(&r->decoded);
-    lp_bytes_release(&r->text);
-    void *blocks[] = {r->prompt,          r->stop_ids,       r->logits,
-                      r->prompt_logprobs, r->prompt_top_ids, r->prompt_top_logprobs,
-                      r->top_ids,         r->top_logprobs};
-    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) lp_free(blocks[i]);
-    lp_free(r);
-}
+// ---- events
 
-// Log-probability of id and the most probable ids, from one row of logits. Returns n_top.
-static int32_t log_probabilities(limpid_request *r, const float *logits, int32_t id, float *logprob,
-                                 int32_t *top_ids, float *top_logprobs) {
-    const limpid_model *m = r->engine->model;
-    int32_t n_vocab = (int32_t)m->weights->h.n_vocab;
-    double log_sum = lp_sampler_log_sum(logits, m->never, n_vocab);
-    *logprob = (float)(logits[id] - log_sum);
-    if (r->options.n_logprobs <= 0) return 0;
-    int32_t n = lp_sampler_top(logits, m->never, n_vocab, r->options.n_logprobs, top_ids);
-    for (int32_t i = 0; i < n; i++) top_logprobs[i] = (float)(logits[top_ids[i]] - log_sum);
-    return n;
-}
-
-static void on_prompt_logits(void *user, int64_t first, int64_t n, const float *logits) {
-    limpid_request *r = user;
-    int64_t n_vocab = r->engine->model->weights->h.n_vocab,
-            width = r->options.n_logprobs > 0 ? r->options.n_logprobs : 1;
-    for (int64_t i = 0; i < n && first + i + 1 < r->n_prompt; i++) {
-        int64_t at = first + i + 1; // this row predicts the token behind it
-        r->prompt_n_top =
-            log_probabilities(r, logits + i * n_vocab, r->prompt[at], &r->prompt_logprobs[at],
-                              r->prompt_top_ids + at * width, r->prompt_top_logprobs + at * width);
+struct lp_event *lp_event_new(const limpid_event *event) {
+    size_t n_top = (size_t)event->n_top;
+    size_t stop_len = event->stop_text ? strlen(event->stop_text) + 1 : 0;
+    struct lp_event *e = lp_alloc(1, sizeof *e + n_top * (sizeof *event->top_ids +
+                                                          sizeof *event->top_logprobs) +
+                                         event->text_len + 1 + stop_len);
+    if (!e) return NULL;
+    e->event = *event;
+    int32_t *ids = (int32_t *)(e + 1);
+    float *logprobs = (float *)(ids + n_top);
+    char *text = (char *)(logprobs + n_top);
+    if (n_top) {
+        memcpy(ids, event->top_ids, n_top * sizeof *ids);
+        memcpy(logprobs, event->top_logprobs, n_top * sizeof *logprobs);
     }
+    if (event->text_len) memcpy(text, event->text, event->text_len);
+    if (stop_len) memcpy(text + event->text_len + 1, event->stop_text, stop_len);
+    e->event.top_ids = ids;
+    e->event.top_logprobs = logprobs;
+    e->event.text = text;
+    e->event.stop_text = stop_len ? text + event->text_len + 1 : NULL;
+    return e;
 }
 
-static lp_status run_prompt(limpid_request *r, limpid_error *err) {
-    limpid_watch watch = {.user = r, .logits = on_prompt_logits};
-    return (lp_status)limpid_sequence_append(
-        r->sequence, r->prompt + r->n_cached, (size_t)(r->n_prompt - r->n_cached),
-        r->options.prompt_logprobs ? &watch : NULL, r->logits, err);
+static void tell(limpid_request *r) { // under lock
+    pthread_cond_broadcast(&r->changed);
+    if (r->options.on_event && !r->freed) r->options.on_event(r->options.user);
 }
 
-static lp_status out_of_memory(limpid_error *err) {
-    return lp_err_memory(lp_err_of(err), 0, "generated text");
+void lp_request_push(limpid_request *r, struct lp_event *event) {
+    pthread_mutex_lock(&r->engine->lock);
+    if (event->event.kind == LIMPID_EVENT_DONE) event->event.last = --r->n_open == 0;
+    *(r->last ? &r->last->next : &r->first) = event;
+    r->last = event;
+    tell(r);
+    pthread_mutex_unlock(&r->engine->lock);
 }
 
-static limpid_event base_event(const limpid_request *r, limpid_event_kind kind) {
-    return (limpid_event){.kind = kind,
-                          .token = -1,
-                          .text = r->text.data ? r->text.data : "",
-                          .text_len = r->text.len,
-                          .top_ids = r->top_ids,
-                          .top_logprobs = r->top_logprobs};
+void lp_request_fail(limpid_request *r, const struct lp_err *err) {
+    pthread_mutex_lock(&r->engine->lock);
+    if (!r->failed) r->failure = *err;
+    r->failed = true;
+    tell(r);
+    pthread_mutex_unlock(&r->engine->lock);
 }
 
-static lp_status prompt_event(limpid_request *r, limpid_event *event, limpid_error *err) {
-    int64_t at = r->next_prompt_event++,
-            width = r->options.n_logprobs > 0 ? r->options.n_logprobs : 1;
-    if (!lp_tokenizer_piece(r->engine->model->tokenizer, r->prompt[at], r->options.skip_special,
-                            &r->text))
-        return out_of_memory(err);
-    *event = base_event(r, LIMPID_EVENT_PROMPT);
-    event->token = r->prompt[at];
-    event->has_logprob = at > 0;
-    event->logprob = r->prompt_logprobs[at];
-    event->top_ids = r->prompt_top_ids + at * width;
-    event->top_logprobs = r->prompt_top_logprobs + at * width;
-    event->n_top = at > 0 ? r->prompt_n_top : 0;
-    if (r->next_prompt_event == r->n_prompt) r->state = STATE_GENERATE;
-    return LP_OK;
-}
-
-static lp_status done_event(limpid_request *r, limpid_event *event, limpid_error *err) {
-    bool ok = true;
-    if (r->stop_met < 0) { // give out what was held back for a character or a stop text
-        lp_bytes_clear(&r->decoded);
-        ok = lp_detok_finish(&r->detok, &r->decoded);
-        if (ok) r->stop_met = lp_stop_push(&r->stop, lp_bytes_view(&r->decoded), &r->text, &ok);
-        if (r->stop_met >= 0)
-            r->finish_reason = "stop";
-        else
-            ok = ok && lp_stop_flush(&r->stop, &r->text);
+// Under lock. False: nothing is there yet.
+static bool take_event(limpid_request *r, limpid_event *event, lp_status *status,
+                       struct lp_err *err) {
+    *status = LP_OK;
+    if (r->first) {
+        lp_free(r->current);
+        r->current = r->first;
+        r->first = r->current->next;
+        if (!r->first) r->last = NULL;
+        *event = r->current->event;
+        return true;
     }
-    if (!ok) return out_of_memory(err);
-    *event = base_event(r, LIMPID_EVENT_DONE);
-    event->finish_reason = r->finish_reason;
-    int stop = r->stop_met >= 0 ? r->stop_met : r->stop_id_met;
-    event->stop_text = stop >= 0 ? r->stop.texts[stop] : NULL;
-    event->n_prompt = r->n_prompt;
-    event->n_generated = r->n_generated;
-    event->n_cached = r->n_cached;
-    return LP_OK;
-}
-
-static bool is_end(limpid_request *r, int32_t id) {
-    for (size_t i = 0; i < r->stop.n && r->stop_id_met < 0; i++)
-        if (r->stop_ids[i] == id) r->stop_id_met = (int)i;
-    if (r->stop_id_met >= 0) return true;
-    return !r->options.ignore_eos && lp_tokenizer_is_stop(r->engine->model->tokenizer, id);
-}
-
-static void finish(limpid_request *r, const char *reason) {
-    r->finish_reason = reason;
-    r->state = STATE_DONE;
-}
-
-// Samples the next token from r->logits. The end token is an event too, but has no text.
-static lp_status token_event(limpid_request *r, limpid_event *event, limpid_error *err) {
-    bool ok;
-    int32_t id = lp_sampler_pick(&r->sampler, r->logits);
-    r->n_generated++;
-    *event = base_event(r, LIMPID_EVENT_TOKEN);
-    event->token = id;
-    if (r->options.n_logprobs >= 0) {
-        event->n_top =
-            log_probabilities(r, r->logits, id, &event->logprob, r->top_ids, r->top_logprobs);
-        event->has_logprob = true;
+    if (r->failed) {
+        if (err) *err = r->failure;
+        *status = r->failure.status;
+        return true;
     }
-    if (is_end(r, id)) {
-        finish(r, "stop");
-        return LP_OK;
+    if (r->n_open == 0) {
+        *status = lp_err_set(err, LP_STATUS_INVALID, "the request has ended; no event will come");
+        return true;
     }
-    lp_bytes_clear(&r->decoded);
-    ok = lp_detok_push(&r->detok, id, &r->decoded);
-    if (ok) r->stop_met = lp_stop_push(&r->stop, lp_bytes_view(&r->decoded), &r->text, &ok);
-    if (!ok) return out_of_memory(err);
-    event->text = r->text.data ? r->text.data : "";
-    event->text_len = r->text.len;
-    if (r->stop_met >= 0)
-        finish(r, "stop");
-    else if (r->n_generated >= r->options.max_tokens ||
-             r->sequence->n_tokens + 1 > r->engine->n_context)
-        finish(r, "length");
-    if (r->state == STATE_DONE) return LP_OK;
-    return (lp_status)limpid_sequence_append(r->sequence, &id, 1, NULL, r->logits, err);
+    if (r->cancelled) {
+        *status = lp_err_set(err, LP_STATUS_CANCELLED, "the request was cancelled");
+        return true;
+    }
+    return false;
+}
+
+static struct timespec in_ms(int64_t ms) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_sec += ms / 1000;
+    t.tv_nsec += ms % 1000 * 1000000;
+    if (t.tv_nsec >= 1000000000) {
+        t.tv_sec++;
+        t.tv_nsec -= 1000000000;
+    }
+    return t;
+}
+
+limpid_status limpid_request_poll(limpid_request *r, limpid_event *event, int64_t timeout_ms,
+                                  limpid_error *err) {
+    limpid_engine *e = r->engine;
+    struct timespec until = in_ms(timeout_ms > 0 ? timeout_ms : 0);
+    lp_status status;
+    bool timed_out = timeout_ms <= 0;
+    pthread_mutex_lock(&e->lock);
+    while (!take_event(r, event, &status, lp_err_of(err))) {
+        if (timed_out) {
+            *event = (limpid_event){.kind = LIMPID_EVENT_NONE, .text = "", .token = -1};
+            break;
+        }
+        timed_out = pthread_cond_timedwait(&r->changed, &e->lock, &until) != 0;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return lp_public(status);
 }
 
 limpid_status limpid_request_next(limpid_request *r, limpid_event *event, limpid_error *err) {
-    lp_status status = LP_OK;
-    lp_bytes_clear(&r->text);
-    if (r->state == STATE_NEW) {
-        status = run_prompt(r, err);
-        if (status) return lp_public(status);
-        r->state = r->options.prompt_logprobs ? STATE_PROMPT : STATE_GENERATE;
+    limpid_engine *e = r->engine;
+    lp_status status;
+    for (;;) {
+        pthread_mutex_lock(&e->lock);
+        bool got = take_event(r, event, &status, lp_err_of(err));
+        bool has_thread = e->has_thread;
+        if (!got && has_thread) {
+            struct timespec until = in_ms(200); // the thread may be stopped meanwhile
+            pthread_cond_timedwait(&r->changed, &e->lock, &until);
+        }
+        pthread_mutex_unlock(&e->lock);
+        if (got) return lp_public(status);
+        if (has_thread) continue;
+        pthread_mutex_lock(&e->step_lock);
+        // Somebody else's step may have brought it.
+        pthread_mutex_lock(&e->lock);
+        bool waits = !r->first && !r->failed;
+        pthread_mutex_unlock(&e->lock);
+        if (waits) lp_engine_step_locked(e);
+        pthread_mutex_unlock(&e->step_lock);
     }
-    if (r->state == STATE_PROMPT) return lp_public(prompt_event(r, event, err));
-    if (r->state == STATE_GENERATE && r->options.max_tokens == 0) finish(r, "length");
-    if (r->state == STATE_GENERATE) return lp_public(token_event(r, event, err));
-    return lp_public(done_event(r, event, err));
 }
 
-int32_t limpid_argmax(const limpid_model *m, const float *logits) {
-    return lp_sampler_argmax(logits, m->never, (int32_t)m->weights->h.n_vocab);
+void limpid_request_cancel(limpid_request *r) {
+    limpid_engine *e = r->engine;
+    pthread_mutex_lock(&e->lock);
+    r->cancelled = true;
+    e->any_cancelled = true;
+    pthread_cond_signal(&e->work);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void limpid_request_free(limpid_request *r) {
+    if (!r) return;
+    limpid_engine *e = r->engine;
+    pthread_mutex_lock(&e->lock);
+    bool has_thread = e->has_thread, in_engine = r->in_engine;
+    r->freed = r->cancelled = true;
+    e->any_cancelled = true;
+    pthread_cond_signal(&e->work);
+    pthread_mutex_unlock(&e->lock);
+    if (!in_engine) {
+        lp_request_destroy(r);
+    } else if (!has_thread) { // nobody may ever make a step again
+        pthread_mutex_lock(&e->step_lock);
+        lp_engine_sweep(e);
+        pthread_mutex_unlock(&e->step_lock);
+    }
 }

@@ -1,36 +1,192 @@
 #include "engine/sampler.h"
 
 #include <math.h>
-#include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
+#include "base/rng.h"
+#include "engine/dry.h"
+#include "engine/exp_block.h"
+#include "engine/filters.h"
 
-lp_status lp_sampler_init(struct lp_sampler *s, float temperature, float top_p, int32_t top_k,
-                          uint64_t seed, const bool *never, int32_t n_vocab, struct lp_err *err) {
-    *s = (struct lp_sampler){.temperature = temperature,
-                             .top_p = top_p,
-                             .top_k = top_k,
-                             .never = never,
-                             .n_vocab = n_vocab};
-    if (!(temperature >= 0 && temperature <= 100))
-        return lp_err_set(err, LP_STATUS_INVALID, "temperature is %g, expected 0 to 100",
-                          (double)temperature);
-    if (!(top_p > 0 && top_p <= 1))
-        return lp_err_set(err, LP_STATUS_INVALID, "top_p is %g, expected more than 0 and at most 1",
-                          (double)top_p);
-    if (top_k < 0)
-        return lp_err_set(err, LP_STATUS_INVALID, "top_k is %d, expected 0 (off) or more", top_k);
-    s->candidates = lp_alloc((size_t)n_vocab, sizeof *s->candidates);
-    if (!s->candidates)
-        return lp_err_memory(err, (size_t)n_vocab * sizeof *s->candidates, "the sampler");
-    lp_rng_init(&s->rng, seed);
+struct lp_sampler {
+    struct lp_sampler_params params; // bias and ends are ours
+    const bool *never;
+    int32_t n_vocab;
+    struct lp_rng rng;
+    struct lp_dry dry;
+    struct lp_candidates candidates; // its logits also hold the changed row
+    int32_t *scratch;                // [n_vocab] zeros, for penalties and DRY
+};
+
+// ---- making one --------------------------------------------------------------------------------
+
+static lp_status check_ranges(const struct lp_sampler_params *p, struct lp_err *err) {
+    const struct {
+        const char *name;
+        double value, low, high;
+        bool above_low;
+    } rows[] = {
+        {"temperature", p->temperature, 0, 100, false},
+        {"top_p", p->top_p, 0, 1, true},
+        {"typical_p", p->typical_p, 0, 1, true},
+        {"min_p", p->min_p, 0, 1, false},
+        {"repetition_penalty", p->repetition_penalty, 0, 10, true},
+        {"presence_penalty", p->presence_penalty, -2, 2, false},
+        {"frequency_penalty", p->frequency_penalty, -2, 2, false},
+        {"dry_multiplier", p->dry_multiplier, 0, 100, false},
+        {"dry_base", p->dry_multiplier == 0 ? 1 : p->dry_base, 1, 100, false},
+        {"dry_allowed_length", p->dry_multiplier == 0 ? 1 : p->dry_allowed_length, 1,
+         LP_DRY_MAX_MATCH, false},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        double value = rows[i].value, low = rows[i].low; // a NaN is in no range
+        if (value <= rows[i].high && (rows[i].above_low ? value > low : value >= low)) continue;
+        return lp_err_set(err, LP_STATUS_INVALID, "%s is %g, expected %s %g and at most %g",
+                          rows[i].name, value, rows[i].above_low ? "more than" : "at least", low,
+                          rows[i].high);
+    }
+    if (p->top_k < 0)
+        return lp_err_set(err, LP_STATUS_INVALID, "top_k is %d, expected 0 (off) or more",
+                          p->top_k);
+    if (p->min_tokens < 0)
+        return lp_err_set(err, LP_STATUS_INVALID, "min_tokens is %lld, expected 0 (off) or more",
+                          (long long)p->min_tokens);
     return LP_OK;
 }
 
-void lp_sampler_release(struct lp_sampler *s) {
-    lp_free(s->candidates);
-    s->candidates = NULL;
+static lp_status check_id(const char *what, int32_t id, int32_t n_vocab, struct lp_err *err) {
+    if (id >= 0 && id < n_vocab) return LP_OK;
+    return lp_err_set(err, LP_STATUS_INVALID, "%s has token %d, expected 0 to %d", what, id,
+                      n_vocab - 1);
 }
+
+static lp_status check_ids(const struct lp_sampler_params *p, const bool *never, int32_t n_vocab,
+                           struct lp_err *err) {
+    lp_status status = LP_OK;
+    for (size_t i = 0; i < p->n_bias; i++) {
+        const struct lp_bias *b = &p->bias[i];
+        if ((status = check_id("logit_bias", b->id, n_vocab, err))) return status;
+        if (never[b->id])
+            return lp_err_set(err, LP_STATUS_INVALID,
+                              "logit_bias has token %d, which is never generated; leave it out",
+                              b->id);
+        if (!(b->add >= -100 && b->add <= 100))
+            return lp_err_set(err, LP_STATUS_INVALID,
+                              "logit_bias of token %d is %g, expected -100 to 100", b->id,
+                              (double)b->add);
+    }
+    for (size_t i = 0; i < p->n_ends; i++)
+        if ((status = check_id("the list of end tokens", p->ends[i], n_vocab, err))) return status;
+    for (size_t i = 0; i < p->n_dry_breakers; i++)
+        if ((status = check_id("dry_breakers", p->dry_breakers[i], n_vocab, err))) return status;
+    return LP_OK;
+}
+
+static bool is_penalised(const struct lp_sampler_params *p) {
+    return p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0;
+}
+
+// Is anything done to logits before they are filtered?
+static bool is_changed(const struct lp_sampler_params *p) {
+    return p->n_bias > 0 || is_penalised(p) || p->dry_multiplier != 0 ||
+           (p->min_tokens > 0 && p->n_ends > 0);
+}
+
+static lp_status fill(struct lp_sampler *s, const struct lp_sampler_params *p, struct lp_err *err) {
+    size_t n_vocab = (size_t)s->n_vocab;
+    struct lp_bias *bias = lp_alloc(p->n_bias, sizeof *bias);
+    int32_t *ends = lp_alloc(p->n_ends, sizeof *ends);
+    s->params.bias = bias;
+    s->params.ends = ends;
+    if (!bias || !ends)
+        return lp_err_memory(err, p->n_bias * sizeof *bias + p->n_ends * sizeof *ends,
+                             "logit_bias and end tokens");
+    if (p->n_bias > 0) memcpy(bias, p->bias, p->n_bias * sizeof *bias);
+    if (p->n_ends > 0) memcpy(ends, p->ends, p->n_ends * sizeof *ends);
+    if (is_penalised(p) || p->dry_multiplier != 0) {
+        s->scratch = lp_alloc(n_vocab, sizeof *s->scratch);
+        if (!s->scratch) return lp_err_memory(err, n_vocab * sizeof *s->scratch, "penalties");
+    }
+    lp_status status = LP_OK;
+    if (p->dry_multiplier != 0)
+        status = lp_dry_init(&s->dry, p->dry_multiplier, p->dry_base, p->dry_allowed_length,
+                             p->dry_breakers, p->n_dry_breakers, s->n_vocab, err);
+    if (!status && (p->temperature > 0 || is_changed(p)))
+        status = lp_candidates_init(&s->candidates, s->n_vocab, err);
+    return status;
+}
+
+lp_status lp_sampler_new(struct lp_sampler **out, const struct lp_sampler_params *params,
+                         const bool *never, int32_t n_vocab, struct lp_err *err) {
+    *out = NULL;
+    lp_status status = check_ranges(params, err);
+    if (!status) status = check_ids(params, never, n_vocab, err);
+    if (status) return status;
+    struct lp_sampler *s = lp_alloc(1, sizeof *s);
+    if (!s) return lp_err_memory(err, sizeof *s, "the sampler");
+    *s = (struct lp_sampler){.params = *params, .never = never, .n_vocab = n_vocab};
+    lp_rng_init(&s->rng, params->seed);
+    if ((status = fill(s, params, err))) {
+        lp_sampler_free(s);
+        return status;
+    }
+    *out = s;
+    return LP_OK;
+}
+
+void lp_sampler_free(struct lp_sampler *s) {
+    if (!s) return;
+    lp_free((void *)s->params.bias);
+    lp_free((void *)s->params.ends);
+    lp_free(s->scratch);
+    lp_dry_release(&s->dry);
+    lp_candidates_release(&s->candidates);
+    lp_free(s);
+}
+
+// ---- one token ---------------------------------------------------------------------------------
+
+// Steps 1 to 5: the row that the filters see. Excluded ids have -infinity.
+static const float *changed_row(struct lp_sampler *s, const float *logits,
+                                const struct lp_history *history) {
+    const struct lp_sampler_params *p = &s->params;
+    if (!is_changed(p)) return logits;
+    float *row = s->candidates.logit;
+    int64_t n_answer = history->n_tokens - history->n_prompt;
+    memcpy(row, logits, (size_t)s->n_vocab * sizeof *row);
+    lp_penalties_bias(row, p->bias, p->n_bias);
+    if (p->repetition_penalty != 1)
+        lp_penalties_repetition(row, s->scratch, history->tokens, history->n_tokens,
+                                p->repetition_penalty);
+    if (p->presence_penalty != 0 || p->frequency_penalty != 0)
+        lp_penalties_count(row, s->scratch, history->tokens + history->n_prompt, n_answer,
+                           p->presence_penalty, p->frequency_penalty);
+    if (p->dry_multiplier != 0)
+        lp_dry_apply(&s->dry, row, s->scratch, history->tokens, history->n_tokens);
+    if (n_answer < p->min_tokens)
+        for (size_t i = 0; i < p->n_ends; i++) row[p->ends[i]] = -INFINITY;
+    return row;
+}
+
+int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits,
+                        const struct lp_history *history) {
+    const struct lp_sampler_params *p = &s->params;
+    double unit = lp_rng_unit(&s->rng);
+    const float *row = changed_row(s, logits, history);
+    int32_t best = lp_sampler_argmax(row, s->never, s->n_vocab);
+    if (row[best] == -INFINITY) return lp_sampler_argmax(logits, s->never, s->n_vocab);
+    if (p->temperature == 0) return best;
+    struct lp_filters filters = {.temperature = p->temperature,
+                                 .min_p = p->min_p,
+                                 .top_k = p->top_k,
+                                 .typical_p = p->typical_p,
+                                 .top_p = p->top_p};
+    lp_filters_apply(&s->candidates, &filters, row, s->never, s->n_vocab, row[best]);
+    return lp_filters_draw(&s->candidates, unit);
+}
+
+// ---- of the model's own probabilities ----------------------------------------------------------
 
 int32_t lp_sampler_argmax(const float *logits, const bool *never, int32_t n_vocab) {
     int32_t best = -1;
@@ -40,10 +196,15 @@ int32_t lp_sampler_argmax(const float *logits, const bool *never, int32_t n_voca
 }
 
 double lp_sampler_log_sum(const float *logits, const bool *never, int32_t n_vocab) {
-    double max = logits[lp_sampler_argmax(logits, never, n_vocab)], sum = 0;
-    for (int32_t i = 0; i < n_vocab; i++)
-        if (!never[i]) sum += exp(logits[i] - max);
-    return max + log(sum);
+    double largest = logits[lp_sampler_argmax(logits, never, n_vocab)], sum = 0;
+    double block[LP_EXP_BLOCK];
+    for (int32_t start = 0; start < n_vocab; start += LP_EXP_BLOCK) {
+        int32_t end = n_vocab - start < LP_EXP_BLOCK ? n_vocab : start + LP_EXP_BLOCK, n = 0;
+        for (int32_t i = start; i < end; i++)
+            if (!never[i]) block[n++] = logits[i] - largest;
+        sum += lp_exp_block(block, n);
+    }
+    return largest + log(sum);
 }
 
 int32_t lp_sampler_top(const float *logits, const bool *never, int32_t n_vocab, int32_t n,
@@ -56,33 +217,4 @@ int32_t lp_sampler_top(const float *logits, const bool *never, int32_t n_vocab, 
         ids[at] = i;
     }
     return count;
-}
-
-static int by_logit(const void *a_, const void *b_) {
-    const struct lp_candidate *a = a_, *b = b_;
-    if (a->logit != b->logit) return a->logit > b->logit ? -1 : 1;
-    return a->id < b->id ? -1 : 1;
-}
-
-// top_k, then temperature, then top_p over the tempered probabilities: vLLM's order.
-int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits) {
-    if (s->temperature == 0) return lp_sampler_argmax(logits, s->never, s->n_vocab);
-    int32_t n = 0;
-    for (int32_t i = 0; i < s->n_vocab; i++)
-        if (!s->never[i]) s->candidates[n++] = (struct lp_candidate){i, logits[i]};
-    qsort(s->candidates, (size_t)n, sizeof *s->candidates, by_logit);
-    if (s->top_k > 0 && n > s->top_k) n = s->top_k;
-    double max = s->candidates[0].logit, sum = 0;
-    for (int32_t i = 0; i < n; i++)
-        sum += exp((s->candidates[i].logit - max) / (double)s->temperature);
-    double kept = 0, limit = s->top_p * sum;
-    int32_t n_kept = 0;
-    while (n_kept < n && (n_kept == 0 || kept < limit))
-        kept += exp((s->candidates[n_kept++].logit - max) / (double)s->temperature);
-    double target = lp_rng_unit(&s->rng) * kept, so_far = 0;
-    for (int32_t i = 0; i < n_kept; i++) {
-        so_far += exp((s->candidates[i].logit - max) / (double)s->temperature);
-        if (target < so_far) return s->candidates[i].id;
-    }
-    return s->candidates[n_kept - 1].id;
 }

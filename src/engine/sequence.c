@@ -8,14 +8,18 @@ limpid_status limpid_sequence_new(limpid_sequence **out, limpid_engine *engine, 
     limpid_sequence *s = lp_alloc(1, sizeof *s);
     if (!s) return lp_public(lp_err_memory(lp_err_of(err), sizeof *s, "a sequence"));
     s->engine = engine;
+    pthread_mutex_lock(&engine->lock);
     s->number = engine->next_sequence++;
+    pthread_mutex_unlock(&engine->lock);
     *out = s;
     return LIMPID_OK;
 }
 
 void limpid_sequence_free(limpid_sequence *s) {
     if (!s) return;
+    pthread_mutex_lock(&s->engine->step_lock);
     lp_page_table_release(&s->pages, s->engine->kv);
+    pthread_mutex_unlock(&s->engine->step_lock);
     lp_free(s->tokens);
     lp_free(s);
 }
@@ -28,7 +32,9 @@ void limpid_sequence_truncate(limpid_sequence *s, int64_t n_tokens) {
     if (n_tokens < 0) n_tokens = 0;
     if (n_tokens >= s->n_tokens) return;
     s->n_tokens = n_tokens;
+    pthread_mutex_lock(&s->engine->step_lock);
     lp_page_table_truncate(&s->pages, s->engine->kv, n_tokens);
+    pthread_mutex_unlock(&s->engine->step_lock);
 }
 
 static lp_status make_room(limpid_sequence *s, int64_t n_tokens, struct lp_err *err) {
@@ -45,18 +51,6 @@ static lp_status make_room(limpid_sequence *s, int64_t n_tokens, struct lp_err *
         s->tokens = tokens;
         s->capacity = capacity;
     }
-    return LP_OK;
-}
-
-static lp_status reserve_logits(limpid_engine *e, int64_t n_rows, struct lp_err *err) {
-    if (n_rows <= e->logit_rows) return LP_OK;
-    lp_free(e->logits);
-    e->logit_rows = 0;
-    e->logits = lp_alloc((size_t)n_rows * (size_t)e->model->weights->h.n_vocab, sizeof *e->logits);
-    if (!e->logits)
-        return lp_err_set(err, LP_STATUS_MEMORY,
-                          "out of memory: %lld rows of logits; lower --chunk", (long long)n_rows);
-    e->logit_rows = n_rows;
     return LP_OK;
 }
 
@@ -107,11 +101,11 @@ static void on_layer(void *user, int32_t layer, const float *h, const int32_t *s
 static lp_status run_step(limpid_sequence *s, const int32_t *tokens, int64_t n, int want,
                           struct watcher *w, int32_t *rows, struct lp_err *err) {
     limpid_engine *e = s->engine;
-    lp_status status = lp_page_table_grow(&s->pages, e->kv, s->n_tokens + n, err);
+    lp_status status = lp_engine_grow(e, &s->pages, s->n_tokens + n, err);
     if (status) return status;
     int64_t n_logits = want < 0 ? 0 : want == 0 ? 1 : n;
     for (int64_t i = 0; i < n_logits; i++) rows[i] = (int32_t)(n - n_logits + i);
-    status = reserve_logits(e, n_logits, err);
+    status = lp_engine_reserve_logits(e, n_logits, err);
     if (status) return status;
     struct lp_span span = {
         .sequence = s->number, .pages = &s->pages, .n_past = s->n_tokens, .n_rows = n};
@@ -149,25 +143,26 @@ limpid_status limpid_sequence_append(limpid_sequence *s, const int32_t *tokens, 
         return lp_public(lp_err_set(err, LP_STATUS_LIMIT, "%zu tokens are too many", n_tokens));
     struct watcher w = {.watch = watch, .engine = e};
     int32_t *rows = lp_alloc((size_t)e->chunk, sizeof *rows);
+    pthread_mutex_lock(&e->step_lock);
     lp_status status = rows ? make_room(s, s->n_tokens + n, err)
                             : lp_err_memory(err, 4 * (size_t)e->chunk, "rows");
     bool all = watch && watch->logits;
     for (int64_t done = 0, take; done < n && !status; done += take) {
         take = n - done < e->chunk ? n - done : e->chunk;
         bool last = done + take == n;
-        status = run_step(s, tokens + done, take,
-                          all                   ? 1
-                          : last && last_logits ? 0
-                                                : -1,
-                          &w, rows, err);
+        int want = all ? 1 : last && last_logits ? 0 : -1;
+        status = run_step(s, tokens + done, take, want, &w, rows, err);
         if (!status && last && last_logits) {
             size_t n_vocab = (size_t)e->model->weights->h.n_vocab;
             memcpy(last_logits, e->logits + (all ? (size_t)take - 1 : 0) * n_vocab,
                    n_vocab * sizeof *last_logits);
         }
     }
-    if (status) limpid_sequence_truncate(s, before); // nothing of a failed append stays
-    if (status) lp_page_table_truncate(&s->pages, e->kv, s->n_tokens);
+    if (status) { // nothing of a failed append stays
+        s->n_tokens = before;
+        lp_page_table_truncate(&s->pages, e->kv, before);
+    }
+    pthread_mutex_unlock(&e->step_lock);
     lp_free(rows);
     lp_free(w.hidden);
     lp_free(w.ids);

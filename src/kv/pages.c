@@ -10,21 +10,39 @@ struct lp_kv {
     struct lp_kv_layer *layers;
     int32_t n_layers;
     lp_type type;
-    size_t value_bytes;
     void **base; // [n_layers * LP_KV_N_KINDS], NULL where the layer has no such state
-    int32_t *free_pages;
+    int32_t *free_pages, *refs; // [n_pages]
     int64_t n_free, n_pages;
     size_t token_bytes;
 };
 
 bool lp_kv_type_supported(lp_type type) {
-    return type == LP_TYPE_F32 || type == LP_TYPE_F16 || type == LP_TYPE_BF16;
+    return type == LP_TYPE_F32 || type == LP_TYPE_F16 || type == LP_TYPE_BF16 ||
+           type == LP_TYPE_Q8_0;
+}
+
+static size_t row_bytes_of(const struct lp_kv *kv, int32_t layer, int kind) {
+    uint64_t bytes = 0;
+    lp_type_row_bytes(kv->type, (uint64_t)kv->layers[layer].width[kind], &bytes); // fits: checked
+    return bytes;
+}
+
+static lp_status check_widths(const struct lp_kv *kv, struct lp_err *err) {
+    for (int32_t l = 0; l < kv->n_layers; l++)
+        for (int kind = 0; kind < LP_KV_N_KINDS; kind++)
+            if (kv->layers[l].width[kind] > 0 &&
+                !lp_cache_type_fits(kv->type, kv->layers[l].width[kind]))
+                return lp_err_set(err, LP_STATUS_INVALID,
+                                  "KV type %s needs rows of whole blocks of 32 values, layer %d has "
+                                  "%d; use f16",
+                                  lp_type_info(kv->type)->name, l, kv->layers[l].width[kind]);
+    return LP_OK;
 }
 
 static lp_status alloc_states(struct lp_kv *kv, struct lp_err *err) {
     for (int32_t l = 0; l < kv->n_layers; l++)
         for (int kind = 0; kind < LP_KV_N_KINDS; kind++) {
-            size_t row_bytes = (size_t)kv->layers[l].width[kind] * kv->value_bytes, bytes;
+            size_t row_bytes = row_bytes_of(kv, l, kind), bytes;
             if (row_bytes == 0) continue;
             kv->token_bytes += row_bytes;
             if (!lp_mul_size(row_bytes, (size_t)kv->n_pages * LP_KV_PAGE_TOKENS, &bytes))
@@ -37,7 +55,7 @@ static lp_status alloc_states(struct lp_kv *kv, struct lp_err *err) {
                     "out of memory: the KV cache of %lld tokens (layer %d needs %zu bytes); "
                     "lower --ctx%s",
                     (long long)kv->n_pages * LP_KV_PAGE_TOKENS, l, bytes,
-                    kv->value_bytes > 2 ? " or choose --kv f16" : "");
+                    kv->type == LP_TYPE_F32 ? " or choose --kv f16" : "");
             kv->base[l * LP_KV_N_KINDS + kind] = block;
         }
     return LP_OK;
@@ -47,7 +65,7 @@ lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_k
                     int32_t n_layers, lp_type type, int64_t n_tokens, struct lp_err *err) {
     if (!lp_kv_type_supported(type))
         return lp_err_set(err, LP_STATUS_INVALID,
-                          "KV type %s is not supported; use f32, f16 or bf16",
+                          "KV type %s is not supported; use f32, f16, bf16 or q8_0",
                           lp_type_info(type) ? lp_type_info(type)->name : "(unknown)");
     if (n_tokens < 1 || n_tokens > INT32_MAX - LP_KV_PAGE_TOKENS)
         return lp_err_set(err, LP_STATUS_INVALID, "the context is %lld tokens, expected 1 to %d",
@@ -57,20 +75,21 @@ lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_k
     kv->dev = dev;
     kv->n_layers = n_layers;
     kv->type = type;
-    kv->value_bytes = type == LP_TYPE_F32 ? 4 : 2;
-    kv->n_pages = (n_tokens + LP_KV_PAGE_TOKENS - 1) / LP_KV_PAGE_TOKENS;
+    kv->n_pages = lp_kv_pages_of(n_tokens);
     kv->layers = lp_alloc((size_t)n_layers, sizeof *kv->layers);
     kv->base = lp_alloc((size_t)n_layers * LP_KV_N_KINDS, sizeof *kv->base);
     kv->free_pages = lp_alloc((size_t)kv->n_pages, sizeof *kv->free_pages);
+    kv->refs = lp_alloc((size_t)kv->n_pages, sizeof *kv->refs);
     lp_status status = LP_OK;
-    if (!kv->layers || !kv->base || !kv->free_pages)
+    if (!kv->layers || !kv->base || !kv->free_pages || !kv->refs)
         status = lp_err_memory(err, (size_t)kv->n_pages * sizeof *kv->free_pages, "the page pool");
     if (!status) {
         memcpy(kv->layers, layers, (size_t)n_layers * sizeof *layers);
         for (int64_t p = 0; p < kv->n_pages; p++) // the lowest number is handed out first
             kv->free_pages[p] = (int32_t)(kv->n_pages - 1 - p);
         kv->n_free = kv->n_pages;
-        status = alloc_states(kv, err);
+        status = check_widths(kv, err);
+        if (!status) status = alloc_states(kv, err);
     }
     if (status) {
         lp_kv_free(kv);
@@ -87,6 +106,7 @@ void lp_kv_free(struct lp_kv *kv) {
     lp_free(kv->layers);
     lp_free(kv->base);
     lp_free(kv->free_pages);
+    lp_free(kv->refs);
     lp_free(kv);
 }
 
@@ -101,6 +121,74 @@ int64_t lp_kv_capacity_tokens(const struct lp_kv *kv) {
 }
 int64_t lp_kv_free_tokens(const struct lp_kv *kv) {
     return kv->n_free * LP_KV_PAGE_TOKENS;
+}
+
+lp_type lp_kv_type(const struct lp_kv *kv) {
+    return kv->type;
+}
+int64_t lp_kv_n_pages(const struct lp_kv *kv) {
+    return kv->n_pages;
+}
+int64_t lp_kv_n_free(const struct lp_kv *kv) {
+    return kv->n_free;
+}
+int32_t lp_kv_page_refs(const struct lp_kv *kv, int32_t page) {
+    return kv->refs[page];
+}
+
+int32_t lp_kv_page_take(struct lp_kv *kv) {
+    if (kv->n_free == 0) return -1;
+    int32_t page = kv->free_pages[--kv->n_free];
+    kv->refs[page] = 1;
+    return page;
+}
+
+void lp_kv_page_share(struct lp_kv *kv, int32_t page) {
+    kv->refs[page]++;
+}
+
+void lp_kv_page_put(struct lp_kv *kv, int32_t page) {
+    if (--kv->refs[page] == 0) kv->free_pages[kv->n_free++] = page;
+}
+
+size_t lp_kv_page_bytes(const struct lp_kv *kv) {
+    return kv->token_bytes * LP_KV_PAGE_TOKENS;
+}
+
+// The place of a page's state of one kind and layer; NULL where there is none.
+static char *page_at(const struct lp_kv *kv, int32_t index, int32_t page, size_t *bytes) {
+    *bytes = row_bytes_of(kv, index / LP_KV_N_KINDS, index % LP_KV_N_KINDS) * LP_KV_PAGE_TOKENS;
+    return kv->base[index] ? (char *)kv->base[index] + (size_t)page * *bytes : NULL;
+}
+
+void lp_kv_page_copy(struct lp_kv *kv, int32_t to, int32_t from) {
+    size_t bytes;
+    for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS; i++) {
+        char *source = page_at(kv, i, from, &bytes);
+        if (source) kv->dev->backend->copy(kv->dev, page_at(kv, i, to, &bytes), source, bytes);
+    }
+}
+
+void lp_kv_page_read(const struct lp_kv *kv, int32_t page, void *out) {
+    size_t bytes;
+    char *at = out;
+    for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS; i++) {
+        const char *source = page_at(kv, i, page, &bytes);
+        if (!source) continue;
+        kv->dev->backend->read(kv->dev, at, source, bytes);
+        at += bytes;
+    }
+}
+
+void lp_kv_page_write(struct lp_kv *kv, int32_t page, const void *in) {
+    size_t bytes;
+    const char *at = in;
+    for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS; i++) {
+        char *to = page_at(kv, i, page, &bytes);
+        if (!to) continue;
+        kv->dev->backend->write(kv->dev, to, at, bytes);
+        at += bytes;
+    }
 }
 
 // Room for n page numbers on the host and on the device.
@@ -122,29 +210,42 @@ static lp_status reserve(struct lp_page_table *table, struct lp_kv *kv, int64_t 
     return LP_OK;
 }
 
+static void upload_from(struct lp_page_table *table, struct lp_kv *kv, int64_t first) {
+    kv->dev->backend->write(kv->dev, table->device_pages + first, table->pages + first,
+                            (size_t)(table->n_pages - first) * sizeof *table->pages);
+}
+
 lp_status lp_page_table_grow(struct lp_page_table *table, struct lp_kv *kv, int64_t n_tokens,
                              struct lp_err *err) {
-    int64_t need = (n_tokens + LP_KV_PAGE_TOKENS - 1) / LP_KV_PAGE_TOKENS;
-    if (need > table->n_pages) {
-        if (need - table->n_pages > kv->n_free)
+    int64_t need = lp_kv_pages_of(n_tokens), first = table->n_pages;
+    if (need > first) {
+        if (need - first > kv->n_free)
             return lp_err_set(err, LP_STATUS_LIMIT,
                               "the KV cache is full: %lld tokens need %lld pages, %lld are free",
-                              (long long)n_tokens, (long long)(need - table->n_pages),
+                              (long long)n_tokens, (long long)(need - first),
                               (long long)kv->n_free);
         lp_status status = reserve(table, kv, need, err);
         if (status) return status;
-        int64_t first = table->n_pages;
-        while (table->n_pages < need) table->pages[table->n_pages++] = kv->free_pages[--kv->n_free];
-        kv->dev->backend->write(kv->dev, table->device_pages + first, table->pages + first,
-                                (size_t)(need - first) * sizeof *table->pages);
+        while (table->n_pages < need) table->pages[table->n_pages++] = lp_kv_page_take(kv);
+        upload_from(table, kv, first);
     }
     if (n_tokens > table->n_tokens) table->n_tokens = n_tokens;
     return LP_OK;
 }
 
+lp_status lp_page_table_append(struct lp_page_table *table, struct lp_kv *kv, int32_t page,
+                               int64_t n_tokens, struct lp_err *err) {
+    lp_status status = reserve(table, kv, table->n_pages + 1, err);
+    if (status) return status;
+    table->pages[table->n_pages++] = page;
+    table->n_tokens += n_tokens;
+    upload_from(table, kv, table->n_pages - 1);
+    return LP_OK;
+}
+
 void lp_page_table_truncate(struct lp_page_table *table, struct lp_kv *kv, int64_t n_tokens) {
-    int64_t keep = (n_tokens + LP_KV_PAGE_TOKENS - 1) / LP_KV_PAGE_TOKENS;
-    while (table->n_pages > keep) kv->free_pages[kv->n_free++] = table->pages[--table->n_pages];
+    int64_t keep = lp_kv_pages_of(n_tokens);
+    while (table->n_pages > keep) lp_kv_page_put(kv, table->pages[--table->n_pages]);
     if (n_tokens < table->n_tokens) table->n_tokens = n_tokens;
 }
 
@@ -158,12 +259,13 @@ void lp_page_table_release(struct lp_page_table *table, struct lp_kv *kv) {
 struct lp_cache_view lp_kv_view(const struct lp_kv *kv, int32_t layer, enum lp_kv_kind kind,
                                 const struct lp_page_table *table) {
     int32_t width = kv->layers[layer].width[kind];
-    size_t row_bytes = (size_t)width * kv->value_bytes;
+    size_t row_bytes = row_bytes_of(kv, layer, kind);
     return (struct lp_cache_view){
         .base = kv->base[layer * LP_KV_N_KINDS + kind],
         .type = kv->type,
         .width = width,
         .page_tokens = LP_KV_PAGE_TOKENS,
+        .slot_offset = kv->layers[layer].slot_offset,
         .row_bytes = row_bytes,
         .page_bytes = row_bytes * LP_KV_PAGE_TOKENS,
         .pages = table->device_pages,

@@ -1,13 +1,16 @@
 // The paged KV cache: a pool of pages, and the page table of each sequence.
 //
 // The model says which kinds of state a token has on each layer (latent + rope part, indexer key;
-// or key and value). A page holds page_tokens tokens of every kind of every layer; page p of a kind
-// and layer lies at base + p * page_bytes. So one page number moves everything that a token's state
-// needs.
+// or key and value; the MTP layer's beside them). A page holds page_tokens tokens of every kind of
+// every layer; page p of a kind and layer lies at base + p * page_bytes. So one page number moves
+// everything that a token's state needs, and nothing can be left behind.
 //
-//   P1. A page is free or belongs to exactly one table.
+//   P1. A page is free (no references) or held by as many tables and prefix-tree nodes as it counts.
 //   P2. A table of n tokens holds ceil(n / page_tokens) pages, the position s in page s / page_tokens.
-//   P3. The device's copy of a table is the host's after every grow.
+//   P3. The device's copy of a table is the host's after every change.
+//   P4. Only a page with one reference is written: what is shared stays as it is.
+//   P5. What a page holds depends on the tokens of this page and of those before it, on no later one.
+//       (The MTP layer's state of position t is made from token t + 1 too; it lies in slot t + 1.)
 //
 // One thread (the engine's) uses a cache and its tables.
 #ifndef LP_KV_PAGES_H
@@ -27,11 +30,13 @@ enum lp_kv_kind {
 
 struct lp_kv_layer { // row widths in values; 0 = the layer has no such state
     int32_t width[LP_KV_N_KINDS];
+    int32_t slot_offset; // position p has slot p + slot_offset (P5): 1 for the MTP layer, else 0
 };
 
 struct lp_kv;
 
-// A cache of n_tokens (rounded up to pages) in values of `type` (F32, F16 or BF16). Device memory.
+// A cache of n_tokens (rounded up to pages) in values of `type` (F32, F16, BF16 or Q8_0). Device
+// memory. INVALID for a type that a layer's widths do not allow.
 lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_kv_layer *layers,
                     int32_t n_layers, lp_type type, int64_t n_tokens, struct lp_err *err);
 void lp_kv_free(struct lp_kv *kv); // NULL is allowed; every table must have been released
@@ -41,6 +46,23 @@ size_t lp_kv_token_bytes(const struct lp_kv *kv); // one token, all layers and k
 int64_t lp_kv_capacity_tokens(const struct lp_kv *kv);
 int64_t lp_kv_free_tokens(const struct lp_kv *kv);
 bool lp_kv_type_supported(lp_type type);
+static inline int64_t lp_kv_pages_of(int64_t n_tokens) {
+    return (n_tokens + LP_KV_PAGE_TOKENS - 1) / LP_KV_PAGE_TOKENS;
+}
+
+// Single pages, for the prefix tree. take: -1 when none is free; put gives a reference back.
+int64_t lp_kv_n_pages(const struct lp_kv *kv);
+int64_t lp_kv_n_free(const struct lp_kv *kv);
+int32_t lp_kv_page_take(struct lp_kv *kv);
+void lp_kv_page_share(struct lp_kv *kv, int32_t page);
+void lp_kv_page_put(struct lp_kv *kv, int32_t page);
+int32_t lp_kv_page_refs(const struct lp_kv *kv, int32_t page);
+void lp_kv_page_copy(struct lp_kv *kv, int32_t to, int32_t from);
+// All state of a page as host bytes, [page_bytes], in the order of layers and kinds.
+size_t lp_kv_page_bytes(const struct lp_kv *kv);
+void lp_kv_page_read(const struct lp_kv *kv, int32_t page, void *out);
+void lp_kv_page_write(struct lp_kv *kv, int32_t page, const void *in);
+lp_type lp_kv_type(const struct lp_kv *kv);
 
 struct lp_page_table {
     int32_t *pages;        // host, [capacity]
@@ -53,6 +75,10 @@ struct lp_page_table {
 // the pool is empty (the table keeps what it had).
 lp_status lp_page_table_grow(struct lp_page_table *table, struct lp_kv *kv, int64_t n_tokens,
                              struct lp_err *err);
+// Puts a page behind those of a full table (n_tokens a multiple of the page) and takes over the
+// caller's reference; n_tokens of it count. MEMORY: the reference stays the caller's.
+lp_status lp_page_table_append(struct lp_page_table *table, struct lp_kv *kv, int32_t page,
+                               int64_t n_tokens, struct lp_err *err);
 // Gives back the pages behind position n_tokens.
 void lp_page_table_truncate(struct lp_page_table *table, struct lp_kv *kv, int64_t n_tokens);
 void lp_page_table_release(struct lp_page_table *table, struct lp_kv *kv);

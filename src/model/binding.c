@@ -10,6 +10,7 @@
 enum dim { // the sizes that shapes are made of
     D_NONE,
     D_EMBD,
+    D_EMBD2,
     D_VOCAB,
     D_FF,
     D_Q_RANK,
@@ -40,6 +41,8 @@ static int64_t dim_value(const struct lp_hparams *h, int32_t block, enum dim d) 
         return 1;
     case D_EMBD:
         return h->n_embd;
+    case D_EMBD2:
+        return 2 * h->n_embd;
     case D_VOCAB:
         return h->n_vocab;
     case D_FF:
@@ -158,6 +161,13 @@ static enum need post_norm(const struct lp_hparams *h, int32_t b) {
     return ffn_norm(h, b) == NEED_YES ? NEED_NO : NEED_YES;
 }
 
+static enum need nextn(const struct lp_hparams *h, int32_t b) {
+    return b >= h->n_layers ? NEED_YES : NEED_NO;
+}
+static enum need nextn_optional(const struct lp_hparams *h, int32_t b) {
+    return b >= h->n_layers ? NEED_OPTIONAL : NEED_NO;
+}
+
 struct row {
     enum lp_slot slot;
     const char *name, *suffix;
@@ -233,6 +243,30 @@ static const struct row table[] = {
     {LP_SLOT_GATE_SHEXP, "ffn_gate_shexp", "weight", true, {D_EMBD, D_SHARED_FF}, false, shared},
     {LP_SLOT_UP_SHEXP, "ffn_up_shexp", "weight", true, {D_EMBD, D_SHARED_FF}, false, shared},
     {LP_SLOT_DOWN_SHEXP, "ffn_down_shexp", "weight", true, {D_SHARED_FF, D_EMBD}, false, shared},
+    {LP_SLOT_NEXTN_EH_PROJ, "nextn.eh_proj", "weight", true, {D_EMBD2, D_EMBD}, false, nextn},
+    {LP_SLOT_NEXTN_ENORM, "nextn.enorm", "weight", true, {D_EMBD}, true, nextn},
+    {LP_SLOT_NEXTN_HNORM, "nextn.hnorm", "weight", true, {D_EMBD}, true, nextn},
+    {LP_SLOT_NEXTN_HEAD_NORM,
+     "nextn.shared_head_norm",
+     "weight",
+     true,
+     {D_EMBD},
+     true,
+     nextn_optional},
+    {LP_SLOT_NEXTN_HEAD,
+     "nextn.shared_head_head",
+     "weight",
+     true,
+     {D_EMBD, D_VOCAB},
+     false,
+     nextn_optional},
+    {LP_SLOT_NEXTN_EMBD,
+     "nextn.embed_tokens",
+     "weight",
+     true,
+     {D_EMBD, D_VOCAB},
+     false,
+     nextn_optional},
 };
 #define N_ROWS (sizeof table / sizeof table[0])
 
@@ -397,14 +431,18 @@ static const char *reason_to_ignore(const struct maker *m, struct lp_str name) {
     memcpy(text, name.data, name.len);
     text[name.len] = 0;
     if (sscanf(text, "blk.%d.%n", &block, &consumed) == 1 && consumed > 0 && block >= 0) {
-        if (block >= m->h->n_layers && block < m->h->n_blocks)
-            return "next-token-prediction (MTP) layer: not used by this version";
+        if (block == m->h->n_layers && block < m->h->n_blocks && m->out->mtp_reason)
+            return m->out->mtp_reason;
+        if (block > m->h->n_layers && block < m->h->n_blocks)
+            return "next-token-prediction (MTP) layer behind the first one: not used";
         if (block < m->h->n_layers && strncmp(text + consumed, "indexer.", 8) == 0 &&
             m->h->top_k > 0 && m->h->index_role[block] == LP_INDEXER_SHARED)
             return "this layer shares the selection of an earlier one";
         if (strcmp(text + consumed, "attn_rot_embd.weight") == 0 ||
             strcmp(text + consumed, "attn_rot_embd") == 0)
             return "rotary frequencies are computed";
+        if (block == m->h->n_layers && block < m->h->n_blocks)
+            return "not part of an MTP layer as limpid knows it; drafts may suffer";
     }
     return NULL;
 }
@@ -424,21 +462,82 @@ static lp_status account_for_rest(struct maker *m) {
     return LP_OK;
 }
 
+static lp_status bind_block(struct maker *m, int32_t b) {
+    lp_status status = LP_OK;
+    for (size_t i = 0; i < N_ROWS && !status; i++)
+        if (table[i].block) status = bind_row(m, &table[i], b);
+    if (!status) status = check_alternatives(m, b);
+    if (!status) drop_duplicates(m, b);
+    return status;
+}
+
+// The first MTP layer, whole or not at all: what is wrong with it becomes the reason to ignore it.
+static lp_status bind_mtp(struct maker *m) {
+    struct lp_err why = {0}, *err = m->err;
+    uint64_t n_bound = m->out->n_bound;
+    if (m->h->n_nextn == 0) return LP_OK;
+    m->err = &why;
+    m->out->has_mtp = bind_block(m, m->h->n_layers) == LP_OK;
+    m->err = err;
+    if (m->out->has_mtp) return LP_OK;
+    struct lp_bound *bound = &m->out->blocks[m->h->n_layers];
+    for (int s = 0; s < LP_N_SLOTS; s++)
+        if (bound->tensor[s]) m->used[tensor_index(m, bound->tensor[s])] = false;
+    *bound = (struct lp_bound){0};
+    m->out->n_bound = n_bound;
+    static const char prefix[] = "next-token-prediction (MTP) layer, not usable: ";
+    size_t n_bytes = sizeof prefix + strlen(why.text);
+    m->out->mtp_reason = lp_alloc(n_bytes, 1);
+    if (!m->out->mtp_reason) return lp_err_memory(err, n_bytes, "binding");
+    snprintf(m->out->mtp_reason, n_bytes, "%s%s", prefix, why.text);
+    return LP_OK;
+}
+
+struct lp_mtp_size lp_binding_mtp_size(const struct lp_binding *binding,
+                                       const struct lp_hparams *h) {
+    struct lp_mtp_size size = {0};
+    double bytes = 0, values = 0;
+    for (int s = 0; s < LP_N_SLOTS && binding->has_mtp; s++) {
+        const struct lp_gguf_tensor *t = binding->blocks[h->n_layers].tensor[s];
+        if (!t) continue;
+        size.n_bytes += t->n_bytes;
+        if (t->n_dims < 2) continue;
+        bytes += (double)t->n_bytes;
+        values += (double)t->ne[0] * (double)t->ne[1] * (double)t->ne[2] * (double)t->ne[3];
+    }
+    if (values > 0) size.bits_per_weight = 8 * bytes / values;
+    return size;
+}
+
+static void note_mtp(const struct lp_binding *binding, struct lp_hparams *h) {
+    static const char name[] = "MTP layer";
+    struct lp_fact *fact = NULL;
+    if (h->n_nextn == 0) return;
+    for (int32_t i = 0; i < h->n_facts && !fact; i++) // binding again says it anew
+        if (strcmp(h->facts[i].name, name) == 0) fact = &h->facts[i];
+    if (!fact && h->n_facts == LP_MAX_FACTS) return;
+    if (!fact) fact = &h->facts[h->n_facts++];
+    struct lp_mtp_size size = lp_binding_mtp_size(binding, h);
+    snprintf(fact->name, sizeof fact->name, "%s", name);
+    if (binding->has_mtp)
+        snprintf(fact->value, sizeof fact->value, "block %d, %.1f MB, %.1f bits per weight",
+                 h->n_layers, (double)size.n_bytes * 1e-6, size.bits_per_weight);
+    else
+        snprintf(fact->value, sizeof fact->value, "none that can be used");
+    snprintf(fact->source, sizeof fact->source, "%s",
+             binding->has_mtp ? "file" : "the tensors that are ignored say why");
+}
+
 static lp_status bind_all(struct maker *m) {
     lp_status status = LP_OK;
     for (size_t i = 0; i < N_ROWS && !status; i++)
         if (!table[i].block) status = bind_row(m, &table[i], 0);
-    for (int32_t b = 0; b < m->h->n_layers && !status; b++) {
-        for (size_t i = 0; i < N_ROWS && !status; i++)
-            if (table[i].block) status = bind_row(m, &table[i], b);
-        if (!status) status = check_alternatives(m, b);
-        if (!status) drop_duplicates(m, b);
-    }
+    for (int32_t b = 0; b < m->h->n_layers && !status; b++) status = bind_block(m, b);
+    if (!status) status = bind_mtp(m);
     return status ? status : account_for_rest(m);
 }
 
-lp_status lp_binding_make(struct lp_binding *out, const struct lp_hparams *h,
-                          const struct lp_gguf *gguf,
+lp_status lp_binding_make(struct lp_binding *out, struct lp_hparams *h, const struct lp_gguf *gguf,
                           bool (*supports)(const struct lp_device *, lp_type),
                           const struct lp_device *device, struct lp_err *err) {
     uint64_t n = lp_gguf_n_tensors(gguf);
@@ -446,7 +545,7 @@ lp_status lp_binding_make(struct lp_binding *out, const struct lp_hparams *h,
     if (n == 0)
         return lp_err_set(err, LP_STATUS_FORMAT,
                           "the file holds no tensors; it is not a whole model");
-    out->blocks = lp_alloc((size_t)h->n_layers, sizeof *out->blocks);
+    out->blocks = lp_alloc((size_t)h->n_layers + 1, sizeof *out->blocks);
     out->ignored = lp_alloc((size_t)n, sizeof *out->ignored);
     bool *used = lp_alloc((size_t)n, sizeof *used);
     lp_status status;
@@ -457,12 +556,16 @@ lp_status lp_binding_make(struct lp_binding *out, const struct lp_hparams *h,
         status = bind_all(&m);
     }
     lp_free(used);
-    if (status) lp_binding_release(out);
+    if (status)
+        lp_binding_release(out);
+    else
+        note_mtp(out, h);
     return status;
 }
 
 void lp_binding_release(struct lp_binding *binding) {
     lp_free(binding->blocks);
     lp_free(binding->ignored);
+    lp_free(binding->mtp_reason);
     *binding = (struct lp_binding){0};
 }

@@ -1,5 +1,6 @@
 // Binding: every tensor of the file is bound to a field, or named as ignored with the reason; every
-// tensor that the architecture needs is there with the expected shape and a usable type.
+// tensor that the architecture needs is there with the expected shape and a usable type. The MTP
+// layer alone may be missing or unusable: without it a model drafts nothing, and that is all.
 #ifndef LP_MODEL_BINDING_H
 #define LP_MODEL_BINDING_H
 
@@ -47,6 +48,12 @@ enum lp_slot {
     LP_SLOT_GATE_SHEXP,
     LP_SLOT_UP_SHEXP,
     LP_SLOT_DOWN_SHEXP,
+    LP_SLOT_NEXTN_EH_PROJ, // the MTP layer's own
+    LP_SLOT_NEXTN_ENORM,
+    LP_SLOT_NEXTN_HNORM,
+    LP_SLOT_NEXTN_HEAD_NORM,
+    LP_SLOT_NEXTN_HEAD,
+    LP_SLOT_NEXTN_EMBD,
     LP_N_SLOTS,
 };
 
@@ -56,22 +63,31 @@ struct lp_bound { // the file's tensor for a slot, or NULL
 
 struct lp_ignored {
     const struct lp_gguf_tensor *tensor;
-    const char *reason; // static text
+    const char *reason; // static text, or the binding's mtp_reason
 };
 
 struct lp_binding {
     struct lp_bound model;   // slots outside the blocks
-    struct lp_bound *blocks; // [n_layers]
+    struct lp_bound *blocks; // [n_layers + 1], the last one: the MTP layer
+    bool has_mtp;            // there is one and it can be used
+    char *mtp_reason;        // why not, where the metadata name one; or NULL
     struct lp_ignored *ignored;
     uint64_t n_bound, n_ignored, n_tensors;
 };
 
-// supports(device, type): whether a matrix of this type can be used. Errors: FORMAT naming the
-// tensor that is missing, misshapen, unknown or of a type that does not serve.
-lp_status lp_binding_make(struct lp_binding *out, const struct lp_hparams *h,
-                          const struct lp_gguf *gguf,
+// supports(device, type): whether a matrix of this type can be used. Where the metadata name an MTP
+// layer, the fact "MTP layer" in h says whether it is used, its size and bits per weight. Errors:
+// FORMAT naming the tensor that is missing, misshapen, unknown or of a type that does not serve.
+lp_status lp_binding_make(struct lp_binding *out, struct lp_hparams *h, const struct lp_gguf *gguf,
                           bool (*supports)(const struct lp_device *, lp_type),
                           const struct lp_device *device, struct lp_err *err);
 void lp_binding_release(struct lp_binding *binding);
+
+struct lp_mtp_size {
+    uint64_t n_bytes;       // of all its tensors
+    double bits_per_weight; // of its matrices
+};
+struct lp_mtp_size lp_binding_mtp_size(const struct lp_binding *binding,
+                                       const struct lp_hparams *h);
 
 #endif

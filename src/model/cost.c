@@ -20,8 +20,10 @@ enum use {
 static enum use use_of(enum lp_slot slot) {
     switch (slot) {
     case LP_SLOT_TOKEN_EMBD:
+    case LP_SLOT_NEXTN_EMBD:
         return USE_TABLE;
     case LP_SLOT_OUTPUT:
+    case LP_SLOT_NEXTN_HEAD:
         return USE_HEAD;
     case LP_SLOT_ROPE_FREQS:
         return USE_FREQS;
@@ -38,6 +40,9 @@ static enum use use_of(enum lp_slot slot) {
     case LP_SLOT_INDEX_NORM_W:
     case LP_SLOT_INDEX_NORM_B:
     case LP_SLOT_ROUTER_BIAS:
+    case LP_SLOT_NEXTN_ENORM:
+    case LP_SLOT_NEXTN_HNORM:
+    case LP_SLOT_NEXTN_HEAD_NORM:
         return USE_VECTOR;
     case LP_SLOT_ROUTER:
         return USE_MATRIX_F32;
@@ -158,8 +163,8 @@ static void add_tensor(const struct lp_hparams *h, const struct attention *a, en
 }
 
 static void add_attention(const struct lp_hparams *h, const struct attention *a, int32_t layer,
-                          size_t value_bytes, struct lp_cost *out) {
-    double bytes = (double)value_bytes, heads = h->n_heads;
+                          double value_bytes, struct lp_cost *out) {
+    double bytes = value_bytes, heads = h->n_heads;
     if (h->arch->attention != LP_ATTENTION_MLA) {
         out->cache_bytes += a->n_kv * h->n_kv_heads * (h->head_dim + h->v_dim) * bytes;
         out->float_madds += a->seen * heads * (h->head_dim + h->v_dim);
@@ -178,7 +183,7 @@ static void add_attention(const struct lp_hparams *h, const struct attention *a,
 }
 
 void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
-                  const struct lp_cost_work *work, size_t kv_value_bytes, struct lp_cost *out) {
+                  const struct lp_cost_work *work, double kv_value_bytes, struct lp_cost *out) {
     struct attention a = attention_of(h, work);
     const struct lp_gguf_tensor *const *model = binding->model.tensor;
     for (int s = 0; s < LP_N_SLOTS; s++)
@@ -193,9 +198,10 @@ void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
     }
 }
 
-static double sum_bytes(const struct lp_hparams *h, const struct lp_binding *binding, bool copies) {
+static double sum_bytes(const struct lp_hparams *h, const struct lp_binding *binding, bool copies,
+                        bool with_mtp) {
     double sum = 0;
-    for (int32_t l = -1; l < h->n_layers; l++) {
+    for (int32_t l = -1; l < h->n_layers + (with_mtp && binding->has_mtp); l++) {
         const struct lp_gguf_tensor *const *t =
             l < 0 ? binding->model.tensor : binding->blocks[l].tensor;
         for (int s = 0; s < LP_N_SLOTS; s++) {
@@ -208,9 +214,11 @@ static double sum_bytes(const struct lp_hparams *h, const struct lp_binding *bin
 }
 
 uint64_t lp_cost_float32_bytes(const struct lp_hparams *h, const struct lp_binding *binding) {
-    return (uint64_t)sum_bytes(h, binding, true) + (uint64_t)h->rope_width / 2 * sizeof(float);
+    return (uint64_t)sum_bytes(h, binding, true, true) +
+           (uint64_t)h->rope_width / 2 * sizeof(float);
 }
 
-uint64_t lp_cost_mapped_bytes(const struct lp_hparams *h, const struct lp_binding *binding) {
-    return (uint64_t)sum_bytes(h, binding, false);
+uint64_t lp_cost_mapped_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
+                              bool with_mtp) {
+    return (uint64_t)sum_bytes(h, binding, false, with_mtp);
 }

@@ -127,6 +127,8 @@ void lp_hparams_read_indexer(struct lp_hparams_reader *r) {
         shares = shares || h->index_role[l] == LP_INDEXER_SHARED;
     if (shares && strncmp(source, "file", 4) != 0)
         lp_hparams_guessed(r, "attention.indexer.types", "a schedule with shared layers", source);
+    for (int32_t l = h->n_layers; l < h->n_blocks; l++) // an MTP layer always has its own
+        h->index_role[l] = LP_INDEXER_FULL;
     if (h->index_role[0] != LP_INDEXER_FULL) {
         lp_hparams_fail(r, LP_STATUS_FORMAT,
                         "layer 0 shares the selection of an earlier layer, but there is none (%s)",

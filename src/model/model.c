@@ -6,6 +6,8 @@
 #include "base/alloc.h"
 #include "base/log.h"
 
+#define FINE_MTP_BITS 6 // reported from another engine: 0 to 4 % of drafts accepted at 4 bits
+
 static void log_facts(const struct lp_hparams *h) {
     for (int32_t i = 0; i < h->n_facts; i++) {
         const struct lp_fact *f = &h->facts[i];
@@ -48,6 +50,16 @@ static void warn_unknown_keys(const struct lp_model *m) {
     }
 }
 
+// A draft layer of few bits still runs, but what it drafts is rarely right.
+static void warn_coarse_mtp(const struct lp_model *m) {
+    struct lp_mtp_size size = lp_binding_mtp_size(&m->binding, &m->h);
+    if (m->has_mtp && size.bits_per_weight < FINE_MTP_BITS)
+        lp_log(LP_LOG_WARN,
+               "the MTP layer (block %d) has %.1f bits per weight; below %d its drafts are seldom "
+               "accepted: keep it at 8 bits when quantising",
+               m->h.n_layers, size.bits_per_weight, FINE_MTP_BITS);
+}
+
 lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
                         int n_threads, struct lp_err *err) {
     struct lp_model *m = lp_alloc(1, sizeof *m);
@@ -58,9 +70,9 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
     if (!status)
         status = lp_binding_make(&m->binding, &m->h, gguf, dev->backend->supports, dev, err);
     if (!status) {
-        m->layers = lp_alloc((size_t)m->h.n_layers, sizeof *m->layers);
-        if (!m->layers)
-            status = lp_err_memory(err, (size_t)m->h.n_layers * sizeof *m->layers, "the layers");
+        size_t n = (size_t)m->h.n_layers + m->binding.has_mtp;
+        m->layers = lp_alloc(n, sizeof *m->layers);
+        if (!m->layers) status = lp_err_memory(err, n * sizeof *m->layers, "the layers");
     }
     if (!status) status = lp_model_check_weights(gguf, LP_CHECK_WHOLE_BYTES, n_threads, err);
     if (!status) status = lp_model_place(m, err);
@@ -71,6 +83,7 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
     log_facts(&m->h);
     warn_unknown_keys(m);
     log_ignored(&m->binding);
+    warn_coarse_mtp(m);
     *out = m;
     return LP_OK;
 }
@@ -84,10 +97,14 @@ void lp_model_free(struct lp_model *m) {
     lp_free(m);
 }
 
-void lp_model_kv_layers(const struct lp_model *m, struct lp_kv_layer *out) {
+int32_t lp_model_kv_count(const struct lp_model *m, bool with_mtp) {
+    return m->h.n_layers + with_mtp;
+}
+
+void lp_model_kv_layers(const struct lp_model *m, bool with_mtp, struct lp_kv_layer *out) {
     const struct lp_hparams *h = &m->h;
-    for (int32_t l = 0; l < h->n_layers; l++) {
-        out[l] = (struct lp_kv_layer){0};
+    for (int32_t l = 0; l < lp_model_kv_count(m, with_mtp); l++) {
+        out[l] = (struct lp_kv_layer){.slot_offset = l == h->n_layers};
         if (h->arch->attention == LP_ATTENTION_MLA) {
             out[l].width[LP_KV_LATENT] = h->latent + h->rope_dim;
             if (h->top_k && h->index_role[l] == LP_INDEXER_FULL)

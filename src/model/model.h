@@ -22,12 +22,22 @@ struct lp_layer {
     struct lp_ffn shared;
 };
 
+// The next-token-prediction layer: from a position's hidden state H_t and the token behind it to a
+// draft of the token after that (docs/attention.md, "MTP"). Its decoder layer is one of the layers.
+struct lp_mtp {
+    const float *enorm, *hnorm, *head_norm; // device, [n_embd]
+    struct lp_weight eh_proj;               // [n_embd, 2 * n_embd], the embedding's half first
+    struct lp_weight embd, head;            // its own, or the model's
+};
+
 struct lp_model {
     const struct lp_gguf *gguf; // not owned; must outlive the model
     struct lp_device *dev;      // not owned
     struct lp_hparams h;
     struct lp_binding binding;
-    struct lp_layer *layers; // [h.n_layers]
+    struct lp_layer *layers; // [h.n_layers + has_mtp]; the MTP layer is number h.n_layers
+    bool has_mtp;
+    struct lp_mtp mtp;
     struct lp_weight token_embd, output;
     const float *output_norm;
     float *inv_freq; // device, [rope_width / 2]
@@ -42,8 +52,11 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
                         int n_threads, struct lp_err *err);
 void lp_model_free(struct lp_model *model); // NULL is allowed
 
-// What the cache must hold for each layer. widths: [h.n_layers]
-void lp_model_kv_layers(const struct lp_model *model, struct lp_kv_layer *out);
+// What the cache must hold for each layer. with_mtp (the model has one): also for the MTP layer, whose
+// row of the pair (H_t, x_t+1) lies in slot t + 1, so that a page's content depends only on its own
+// and earlier tokens. out: [lp_model_kv_count]
+void lp_model_kv_layers(const struct lp_model *model, bool with_mtp, struct lp_kv_layer *out);
+int32_t lp_model_kv_count(const struct lp_model *model, bool with_mtp);
 
 // placement.c
 lp_status lp_model_place(struct lp_model *model, struct lp_err *err);
@@ -67,12 +80,16 @@ struct lp_step_settings {
     void *watch_user;
 };
 
-// Scratch for steps of at most max_rows tokens over contexts of at most max_context.
+// Scratch for steps of at most max_rows tokens over sequences of at most max_context, of which the
+// cache may hold several. with_mtp: also for drafts; the cache then has the MTP layer's state too.
+// Errors: INVALID (with_mtp, but the model has no usable MTP layer: says why), MEMORY.
 struct lp_runner;
 lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct lp_kv *kv,
-                        int64_t max_rows, int64_t max_context, struct lp_err *err);
+                        int64_t max_rows, int64_t max_context, bool with_mtp, struct lp_err *err);
 void lp_runner_free(struct lp_runner *runner); // NULL is allowed
 size_t lp_runner_bytes(const struct lp_runner *runner);
+// How often each form of attention has run, per sequence, step and layer (drafts included).
+struct lp_route_counts lp_runner_route_counts(const struct lp_runner *runner);
 
 struct lp_step {
     const int32_t *tokens;       // host, [n_rows]
@@ -82,10 +99,44 @@ struct lp_step {
     const int32_t *logit_rows; // host, [n_logit_rows], ascending rows that need logits
     int64_t n_logit_rows;
     float *logits; // host, [n_logit_rows, n_vocab]: written
+    bool *bad;     // host, [n_logit_rows]: written, true where a logit is not finite; or NULL
 };
 
-// Runs one step. Errors: INVALID (a token id out of range: names it), NUMERIC (non-finite logits).
+// Runs one step. Errors: INVALID (a token id out of range: names it), LIMIT (max_context), NUMERIC
+// (non-finite logits; only without `bad`, which reports them row by row).
 lp_status lp_runner_step(struct lp_runner *runner, const struct lp_step *step,
                          const struct lp_step_settings *settings, struct lp_err *err);
+
+// mtp.c: what follows a step when the model drafts. Fills the MTP layer's cache for the tokens that
+// stay, so call it after every step, whether anything is drafted or not.
+struct lp_draft {
+    const struct lp_step *step; // the step that has just run: its hidden states are still there
+    const int32_t *kept; // host, [n_spans]: the first kept[i] rows of span i stay (0 = none),
+                         // the others were drafts that are rejected
+    const int32_t *next_tokens; // host, [n_rows of the step]: the token behind each kept row; -1 on
+        // the last kept row of a span where it is not known: its row is left
+        // out, and the cache then lacks the pair's row
+    const bool
+        *drafting;     // host, [n_spans]: draft for this span (its last kept row has a next token)
+    int32_t n_draft;   // tokens to draft
+    const bool *never; // [n_vocab]: ids that are never drafted
+    int32_t *drafts;   // host, [n_spans, n_draft]: written for drafting spans
+};
+
+// The page tables of the step's spans must reach to the next token of the last kept row (n_past + kept
+// + 1 tokens), those of drafting spans to n_past + kept + n_draft tokens. The hidden states of the step
+// are gone afterwards; the step counter stays, and trace events carry the number of that step. A
+// draft is a guess: where the layer's numbers are not finite it is the lowest id allowed. Errors:
+// INVALID (names what is wrong with the call), LIMIT (max_context).
+lp_status lp_runner_draft(struct lp_runner *runner, const struct lp_draft *draft,
+                          const struct lp_step_settings *settings, struct lp_err *err);
+
+// bad_rows.c: why a span's logits were not finite. Runs the span alone once more (its cache before
+// n_past is as it was; the pages are still there) and watches the residual stream. Returns NUMERIC with
+// a sentence that names the step, the position and the first layer whose output was not finite.
+// The hidden states of the last step are gone afterwards: draft first. Other errors: as a step's.
+lp_status lp_runner_find_bad(struct lp_runner *runner, const struct lp_span *span,
+                             const int32_t *tokens, // host, [span->n_rows]
+                             const struct lp_step_settings *settings, struct lp_err *err);
 
 #endif

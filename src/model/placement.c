@@ -225,22 +225,39 @@ static lp_status place_rope(struct lp_model *m, struct lp_err *err) {
     return status;
 }
 
+static lp_status place_layer(struct lp_model *m, int32_t l, struct lp_err *err) {
+    struct lp_layer *layer = &m->layers[l];
+    const struct lp_gguf_tensor **b = m->binding.blocks[l].tensor;
+    lp_status status = to_f32(m, b[LP_SLOT_ATTN_NORM], &layer->attn_norm, err);
+    if (!status) status = to_f32(m, b[LP_SLOT_FFN_NORM], &layer->ffn_norm, err);
+    layer->attn_output = as_weight(b[LP_SLOT_ATTN_OUTPUT]);
+    if (!status)
+        status =
+            m->h.arch->attention == LP_ATTENTION_MLA ? place_mla(m, l, err) : place_gqa(m, l, err);
+    return status ? status : place_ffn(m, l, err);
+}
+
+static lp_status place_mtp(struct lp_model *m, struct lp_err *err) {
+    const struct lp_gguf_tensor **t = m->binding.blocks[m->h.n_layers].tensor;
+    struct lp_mtp *mtp = &m->mtp;
+    m->has_mtp = true;
+    mtp->eh_proj = as_weight(t[LP_SLOT_NEXTN_EH_PROJ]);
+    mtp->embd = t[LP_SLOT_NEXTN_EMBD] ? as_weight(t[LP_SLOT_NEXTN_EMBD]) : m->token_embd;
+    mtp->head = t[LP_SLOT_NEXTN_HEAD] ? as_weight(t[LP_SLOT_NEXTN_HEAD]) : m->output;
+    lp_status status = to_f32(m, t[LP_SLOT_NEXTN_ENORM], &mtp->enorm, err);
+    if (!status) status = to_f32(m, t[LP_SLOT_NEXTN_HNORM], &mtp->hnorm, err);
+    if (!status) status = to_f32(m, t[LP_SLOT_NEXTN_HEAD_NORM], &mtp->head_norm, err);
+    if (!mtp->head_norm) mtp->head_norm = m->output_norm;
+    return status ? status : place_layer(m, m->h.n_layers, err);
+}
+
 lp_status lp_model_place(struct lp_model *m, struct lp_err *err) {
     const struct lp_gguf_tensor **t = m->binding.model.tensor;
     m->token_embd = as_weight(t[LP_SLOT_TOKEN_EMBD]);
     m->output = t[LP_SLOT_OUTPUT] ? as_weight(t[LP_SLOT_OUTPUT]) : m->token_embd;
     lp_status status = to_f32(m, t[LP_SLOT_OUTPUT_NORM], &m->output_norm, err);
     if (!status) status = place_rope(m, err);
-    for (int32_t l = 0; l < m->h.n_layers && !status; l++) {
-        struct lp_layer *layer = &m->layers[l];
-        const struct lp_gguf_tensor **b = m->binding.blocks[l].tensor;
-        status = to_f32(m, b[LP_SLOT_ATTN_NORM], &layer->attn_norm, err);
-        if (!status) status = to_f32(m, b[LP_SLOT_FFN_NORM], &layer->ffn_norm, err);
-        layer->attn_output = as_weight(b[LP_SLOT_ATTN_OUTPUT]);
-        if (!status)
-            status = m->h.arch->attention == LP_ATTENTION_MLA ? place_mla(m, l, err)
-                                                              : place_gqa(m, l, err);
-        if (!status) status = place_ffn(m, l, err);
-    }
+    for (int32_t l = 0; l < m->h.n_layers && !status; l++) status = place_layer(m, l, err);
+    if (!status && m->binding.has_mtp) status = place_mtp(m, err);
     return status;
 }

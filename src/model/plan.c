@@ -46,19 +46,22 @@ static void hollow_init(struct hollow *d, struct lp_device *real) {
     d->backend.free = hollow_free;
     d->backend.write = hollow_write;
     d->backend.read = hollow_read;
+    d->backend.copy = hollow_read;
     d->backend.reserve = hollow_reserve;
     d->backend.scratch_bytes = hollow_scratch_bytes;
 }
 
-static lp_status measure(struct lp_plan *out, struct lp_model *model, lp_type kv_type,
-                         struct lp_err *err) {
+static lp_status measure(struct lp_plan *out, struct lp_model *model,
+                         const struct lp_plan_request *ask, struct lp_err *err) {
     struct lp_kv_layer layers[LP_MAX_LAYERS];
     struct lp_kv *kv = NULL;
     struct lp_runner *runner = NULL;
-    lp_model_kv_layers(model, layers);
-    lp_status status =
-        lp_kv_new(&kv, model->dev, layers, model->h.n_layers, kv_type, out->context, err);
-    if (!status) status = lp_runner_new(&runner, model, kv, out->chunk, out->context, err);
+    bool with_mtp = ask->with_mtp && model->has_mtp; // the runner refuses it otherwise
+    lp_model_kv_layers(model, with_mtp, layers);
+    lp_status status = lp_kv_new(&kv, model->dev, layers, lp_model_kv_count(model, with_mtp),
+                                 ask->kv_type, ask->n_kv_tokens, err);
+    if (!status)
+        status = lp_runner_new(&runner, model, kv, ask->chunk, ask->context, ask->with_mtp, err);
     if (!status) {
         out->kv_token_bytes = lp_kv_token_bytes(kv);
         out->kv_bytes = lp_kv_bytes(kv);
@@ -70,19 +73,22 @@ static lp_status measure(struct lp_plan *out, struct lp_model *model, lp_type kv
 }
 
 lp_status lp_plan_make(struct lp_plan *out, const struct lp_hparams *h,
-                       const struct lp_binding *binding, struct lp_device *dev, lp_type kv_type,
-                       int64_t context, int64_t chunk, struct lp_err *err) {
+                       const struct lp_binding *binding, struct lp_device *dev,
+                       const struct lp_plan_request *ask, struct lp_err *err) {
     struct hollow hollow;
     hollow_init(&hollow, dev);
     struct lp_model *model = lp_alloc(1, sizeof *model);
     if (!model) return lp_err_memory(err, sizeof *model, "the memory plan");
     model->h = *h;
     model->dev = &hollow.base;
-    *out = (struct lp_plan){.context = context,
-                            .chunk = chunk,
-                            .mapped_bytes = lp_cost_mapped_bytes(h, binding),
+    model->binding = *binding; // borrowed
+    model->has_mtp = binding->has_mtp;
+    *out = (struct lp_plan){.context = ask->context,
+                            .n_kv_tokens = ask->n_kv_tokens,
+                            .chunk = ask->chunk,
+                            .mapped_bytes = lp_cost_mapped_bytes(h, binding, ask->with_mtp),
                             .float32_bytes = lp_cost_float32_bytes(h, binding)};
-    lp_status status = measure(out, model, kv_type, err);
+    lp_status status = measure(out, model, ask, err);
     lp_free(model);
     return status;
 }

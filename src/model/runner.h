@@ -1,4 +1,4 @@
-// Inside model: the buffers of a step, shared by step.c and ffn.c.
+// Inside model: the buffers of a step, and its parts that mtp.c, bad_rows.c and ffn.c share.
 #ifndef LP_MODEL_RUNNER_H
 #define LP_MODEL_RUNNER_H
 
@@ -7,9 +7,10 @@
 struct lp_runner {
     struct lp_model *model;
     struct lp_kv *kv;
-    int64_t max_rows, max_context, logit_rows;
+    int64_t max_rows, max_context, logit_rows, ffn_width;
     size_t bytes;
-    uint64_t step;
+    uint64_t step, n_steps; // the number of the step that runs or ran last; how many have run
+    struct lp_route_counts routes;
 
     // device, one row per token of the step
     int32_t *tokens, *positions;
@@ -24,11 +25,35 @@ struct lp_runner {
     float *expert_weights; // [n_used]
     float *logit_x;        // [logit_rows, n_embd]
     float *logits;         // [logit_rows, n_vocab]
+    float *pair;           // [2 * n_embd] what eh_proj takes; NULL without drafts
 
-    void *blocks[24]; // everything above, to free
+    void *blocks[32]; // everything above, to free
     int n_blocks;
     int32_t *host_positions; // [max_rows]
+
+    // host, with drafts: the rows of the MTP layer, packed
+    int32_t *mtp_tokens;       // [max_rows]
+    struct lp_span *mtp_spans; // [max_rows]
+    int32_t *mtp_owner;        // [max_rows]: the number of the step's span
+    float *mtp_logits;         // [n_vocab]
 };
+
+// y = RMSNorm(x), n_rows rows of n_embd values.
+void lp_runner_norm(struct lp_runner *r, const float *x, int64_t x_stride, const float *w, float *y,
+                    int64_t y_stride, int64_t n_rows);
+// Token ids and positions onto the device.
+void lp_runner_upload(struct lp_runner *r, const int32_t *tokens, const struct lp_span *spans,
+                      int32_t n_spans, int64_t n_rows);
+struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_span *spans,
+                                        int32_t n_spans, int64_t n_rows,
+                                        const struct lp_step_settings *settings);
+// h += attention and FFN of a layer.
+void lp_runner_layer(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
+                     const struct lp_step_settings *settings);
+// logits = W x; x [n_rows, n_embd], n_rows at most logit_rows.
+void lp_runner_head(struct lp_runner *r, const struct lp_weight *w, const float *x, int64_t n_rows);
+// The first of n values that is NaN or infinite; -1: none.
+int64_t lp_runner_find_nonfinite(const float *x, int64_t n);
 
 // y += FFN(x) of a layer: dense, or routed experts and the shared one.
 void lp_ffn_run(struct lp_runner *r, int32_t layer, int64_t n_rows,

@@ -59,9 +59,9 @@ static void take_attention(struct lp_runner *r, int64_t n, lp_status *status, st
     r->mla.n_selected = take(r, n, 1, status, err);
 }
 
-static int64_t widest_ffn(const struct lp_hparams *h) {
+static int64_t widest_ffn(const struct lp_hparams *h, bool with_mtp) {
     int64_t width = h->shared_ff;
-    for (int32_t l = 0; l < h->n_layers; l++)
+    for (int32_t l = 0; l < h->n_layers + with_mtp; l++)
         if (h->n_experts == 0 || l < h->n_dense) width = max_i64(width, h->n_ff[l]);
     return width;
 }
@@ -70,7 +70,7 @@ static lp_status reserve_device(struct lp_runner *r, struct lp_err *err) {
     const struct lp_hparams *h = &r->model->h;
     bool mla = h->arch->attention == LP_ATTENTION_MLA;
     int64_t head = mla ? h->nope + h->rope_dim : h->head_dim;
-    int64_t width = max_i64(max_i64(h->n_embd, widest_ffn(h)),
+    int64_t width = max_i64(max_i64(r->pair ? 2 * h->n_embd : h->n_embd, r->ffn_width),
                             max_i64(h->n_heads * head, (int64_t)h->n_heads * h->v_dim));
     width = max_i64(width, max_i64(h->n_vocab, max_i64(h->expert_ff, h->n_experts)));
     width = max_i64(width, max_i64(h->q_rank, (int64_t)h->index_heads * h->index_width));
@@ -92,17 +92,38 @@ static lp_status reserve_device(struct lp_runner *r, struct lp_err *err) {
     return dev->backend->reserve(dev, &need, err);
 }
 
+static void take_drafts(struct lp_runner *r, int64_t n, lp_status *status, struct lp_err *err) {
+    const struct lp_hparams *h = &r->model->h;
+    r->pair = take(r, n, 2 * h->n_embd, status, err);
+    r->mtp_tokens = lp_alloc((size_t)n, sizeof *r->mtp_tokens);
+    r->mtp_spans = lp_alloc((size_t)n, sizeof *r->mtp_spans);
+    r->mtp_owner = lp_alloc((size_t)n, sizeof *r->mtp_owner);
+    r->mtp_logits = lp_alloc((size_t)h->n_vocab, sizeof *r->mtp_logits);
+    if (*status || (r->mtp_tokens && r->mtp_spans && r->mtp_owner && r->mtp_logits)) return;
+    *status = lp_err_memory(err, (size_t)n * sizeof *r->mtp_spans, "the rows of the MTP layer");
+}
+
+static lp_status check_mtp(const struct lp_model *model, struct lp_err *err) {
+    if (model->has_mtp) return LP_OK;
+    const char *why = model->binding.mtp_reason;
+    return lp_err_set(err, LP_STATUS_INVALID,
+                      "this model cannot draft: it has no MTP layer that can be used%s%s",
+                      why ? "; " : "", why ? why : "");
+}
+
 lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct lp_kv *kv,
-                        int64_t max_rows, int64_t max_context, struct lp_err *err) {
+                        int64_t max_rows, int64_t max_context, bool with_mtp, struct lp_err *err) {
     const struct lp_hparams *h = &model->h;
+    lp_status status = with_mtp ? check_mtp(model, err) : LP_OK;
+    if (status) return status;
     struct lp_runner *r = lp_alloc(1, sizeof *r);
     if (!r) return lp_err_memory(err, sizeof *r, "the runner");
     *r = (struct lp_runner){.model = model,
                             .kv = kv,
                             .max_rows = max_rows,
                             .max_context = max_context,
+                            .ffn_width = widest_ffn(h, with_mtp),
                             .logit_rows = max_rows < LOGIT_ROWS ? max_rows : LOGIT_ROWS};
-    lp_status status = LP_OK;
     r->host_positions = lp_alloc((size_t)max_rows, sizeof *r->host_positions);
     if (!r->host_positions) status = lp_err_memory(err, (size_t)max_rows * 4, "positions");
     r->tokens = take(r, max_rows, 1, &status, err);
@@ -110,13 +131,14 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
     r->h = take(r, max_rows, h->n_embd, &status, err);
     r->x = take(r, max_rows, h->n_embd, &status, err);
     take_attention(r, max_rows, &status, err);
-    r->gate = take(r, max_rows, widest_ffn(h), &status, err);
-    r->up = take(r, max_rows, widest_ffn(h), &status, err);
+    r->gate = take(r, max_rows, r->ffn_width, &status, err);
+    r->up = take(r, max_rows, r->ffn_width, &status, err);
     r->router_logits = take(r, max_rows, h->n_experts, &status, err);
     r->expert_ids = take(r, max_rows, h->n_used, &status, err);
     r->expert_weights = take(r, max_rows, h->n_used, &status, err);
     r->logit_x = take(r, r->logit_rows, h->n_embd, &status, err);
     r->logits = take(r, r->logit_rows, h->n_vocab, &status, err);
+    if (with_mtp) take_drafts(r, max_rows, &status, err);
     if (!status) status = reserve_device(r, err);
     if (status) {
         lp_runner_free(r);
@@ -130,6 +152,10 @@ void lp_runner_free(struct lp_runner *r) {
     if (!r) return;
     for (int i = 0; i < r->n_blocks; i++) r->model->dev->backend->free(r->model->dev, r->blocks[i]);
     lp_free(r->host_positions);
+    lp_free(r->mtp_tokens);
+    lp_free(r->mtp_spans);
+    lp_free(r->mtp_owner);
+    lp_free(r->mtp_logits);
     lp_free(r);
 }
 
@@ -137,21 +163,46 @@ size_t lp_runner_bytes(const struct lp_runner *r) {
     return r->bytes + r->model->dev->backend->scratch_bytes(r->model->dev);
 }
 
-static void norm(struct lp_runner *r, const float *x, const float *w, float *y, int64_t n_rows) {
+struct lp_route_counts lp_runner_route_counts(const struct lp_runner *r) {
+    return r->routes;
+}
+
+void lp_runner_norm(struct lp_runner *r, const float *x, int64_t x_stride, const float *w, float *y,
+                    int64_t y_stride, int64_t n_rows) {
     const struct lp_hparams *h = &r->model->h;
     struct lp_device *dev = r->model->dev;
     dev->backend->rms_norm(dev, &(struct lp_op_rms_norm){.x = x,
-                                                         .x_stride = h->n_embd,
+                                                         .x_stride = x_stride,
                                                          .w = w,
                                                          .eps = h->eps,
                                                          .y = y,
-                                                         .y_stride = h->n_embd,
+                                                         .y_stride = y_stride,
                                                          .n_rows = n_rows,
                                                          .width = (int32_t)h->n_embd});
 }
 
-static void run_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *attn,
-                      const struct lp_step_settings *settings) {
+static void norm(struct lp_runner *r, const float *x, const float *w, float *y, int64_t n_rows) {
+    lp_runner_norm(r, x, r->model->h.n_embd, w, y, r->model->h.n_embd, n_rows);
+}
+
+struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_span *spans,
+                                        int32_t n_spans, int64_t n_rows,
+                                        const struct lp_step_settings *settings) {
+    return (struct lp_attn_step){.dev = r->model->dev,
+                                 .kv = r->kv,
+                                 .trace = settings->trace,
+                                 .step = r->step,
+                                 .spans = spans,
+                                 .n_spans = n_spans,
+                                 .n_rows = n_rows,
+                                 .positions = r->positions,
+                                 .force = settings->force,
+                                 .deterministic = settings->deterministic,
+                                 .routes = &r->routes};
+}
+
+void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *attn,
+                     const struct lp_step_settings *settings) {
     struct lp_device *dev = r->model->dev;
     const struct lp_layer *w = &r->model->layers[l];
     int64_t n_embd = r->model->h.n_embd, n_rows = attn->n_rows;
@@ -199,14 +250,26 @@ static lp_status check_step(const struct lp_runner *r, const struct lp_step *ste
     return LP_OK;
 }
 
-static void upload(struct lp_runner *r, const struct lp_step *step) {
+void lp_runner_upload(struct lp_runner *r, const int32_t *tokens, const struct lp_span *spans,
+                      int32_t n_spans, int64_t n_rows) {
     struct lp_device *dev = r->model->dev;
-    for (int32_t i = 0; i < step->n_spans; i++)
-        for (int64_t t = 0; t < step->spans[i].n_rows; t++)
-            r->host_positions[step->spans[i].first_row + t] = (int32_t)(step->spans[i].n_past + t);
-    size_t bytes = (size_t)step->n_rows * sizeof(int32_t);
-    dev->backend->write(dev, r->tokens, step->tokens, bytes);
+    for (int32_t i = 0; i < n_spans; i++)
+        for (int64_t t = 0; t < spans[i].n_rows; t++)
+            r->host_positions[spans[i].first_row + t] = (int32_t)(spans[i].n_past + t);
+    size_t bytes = (size_t)n_rows * sizeof(int32_t);
+    dev->backend->write(dev, r->tokens, tokens, bytes);
     dev->backend->write(dev, r->positions, r->host_positions, bytes);
+}
+
+void lp_runner_head(struct lp_runner *r, const struct lp_weight *w, const float *x,
+                    int64_t n_rows) {
+    struct lp_device *dev = r->model->dev;
+    dev->backend->matmul(dev, &(struct lp_op_matmul){.w = w,
+                                                     .x = x,
+                                                     .x_stride = w->n_in,
+                                                     .y = r->logits,
+                                                     .y_stride = w->n_out,
+                                                     .n_rows = n_rows});
 }
 
 // Norm and head for rows [first, first + n) of those that want logits; adjacent rows go together.
@@ -218,12 +281,7 @@ static void logit_block(struct lp_runner *r, const struct lp_step *step, int64_t
         for (run = 1; i + run < n && rows[i + run] == rows[i] + run;) run++;
         norm(r, r->h + rows[i] * h->n_embd, r->model->output_norm, r->logit_x + i * h->n_embd, run);
     }
-    dev->backend->matmul(dev, &(struct lp_op_matmul){.w = &r->model->output,
-                                                     .x = r->logit_x,
-                                                     .x_stride = h->n_embd,
-                                                     .y = r->logits,
-                                                     .y_stride = h->n_vocab,
-                                                     .n_rows = n});
+    lp_runner_head(r, &r->model->output, r->logit_x, n);
     dev->backend->read(dev, step->logits + first * h->n_vocab, r->logits,
                        (size_t)n * (size_t)h->n_vocab * sizeof(float));
 }
@@ -235,18 +293,26 @@ static void make_logits(struct lp_runner *r, const struct lp_step *step) {
     }
 }
 
+int64_t lp_runner_find_nonfinite(const float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return i;
+    return -1;
+}
+
 static lp_status check_finite(struct lp_runner *r, const struct lp_step *step, struct lp_err *err) {
     int64_t n_vocab = r->model->h.n_vocab;
-    for (int64_t i = 0; i < step->n_logit_rows; i++)
-        for (int64_t v = 0; v < n_vocab; v++)
-            if (!isfinite(step->logits[i * n_vocab + v]))
-                return lp_err_set(err, LP_STATUS_NUMERIC,
-                                  "non-finite logits in step %llu at position %d (token id %lld is "
-                                  "%g); the weights or "
-                                  "a kernel are at fault: try --backend ref",
-                                  (unsigned long long)r->step,
-                                  r->host_positions[step->logit_rows[i]], (long long)v,
-                                  (double)step->logits[i * n_vocab + v]);
+    for (int64_t i = 0; i < step->n_logit_rows; i++) {
+        int64_t v = lp_runner_find_nonfinite(step->logits + i * n_vocab, n_vocab);
+        if (step->bad)
+            step->bad[i] = v >= 0;
+        else if (v >= 0)
+            return lp_err_set(
+                err, LP_STATUS_NUMERIC,
+                "non-finite logits in step %llu at position %d (token id %lld is %g); the weights "
+                "or a kernel are at fault: try --backend ref",
+                (unsigned long long)r->step, r->host_positions[step->logit_rows[i]], (long long)v,
+                (double)step->logits[i * n_vocab + v]);
+    }
     return LP_OK;
 }
 
@@ -257,17 +323,10 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
     lp_status status = check_step(r, step, err);
     if (status) return status;
     uint64_t start_ns = lp_clock_ns();
-    upload(r, step);
-    struct lp_attn_step attn = {.dev = dev,
-                                .kv = r->kv,
-                                .trace = settings->trace,
-                                .step = r->step,
-                                .spans = step->spans,
-                                .n_spans = step->n_spans,
-                                .n_rows = step->n_rows,
-                                .positions = r->positions,
-                                .force = settings->force,
-                                .deterministic = settings->deterministic};
+    r->step = r->n_steps;
+    lp_runner_upload(r, step->tokens, step->spans, step->n_spans, step->n_rows);
+    struct lp_attn_step attn =
+        lp_runner_attention(r, step->spans, step->n_spans, step->n_rows, settings);
     bool selected = selects(r, step, settings->force);
     dev->backend->embed(dev, &(struct lp_op_embed){.table = &r->model->token_embd,
                                                    .ids = r->tokens,
@@ -276,7 +335,7 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
                                                    .n_rows = step->n_rows});
     if (settings->watch) settings->watch(settings->watch_user, -1, r->h, NULL, NULL, 0);
     for (int32_t l = 0; l < h->n_layers; l++) {
-        run_layer(r, l, &attn, settings);
+        lp_runner_layer(r, l, &attn, settings);
         if (settings->watch)
             settings->watch(settings->watch_user, l, r->h, selected ? r->mla.selected : NULL,
                             r->mla.n_selected, r->mla.ids_stride);
@@ -292,6 +351,6 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
                                     .n_tokens = step->n_rows,
                                     .n_sequences = step->n_spans,
                                     .duration_us = (int64_t)((lp_clock_ns() - start_ns) / 1000)});
-    r->step++;
+    r->n_steps++;
     return status;
 }

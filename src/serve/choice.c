@@ -83,7 +83,7 @@ static json_t *top_json(const struct lp_completion *c, const limpid_event *event
 static bool add_logprob(struct lp_choice *ch, const struct lp_completion *c,
                         const limpid_event *event) {
     struct lp_bytes bytes = {0};
-    const struct lp_bytes *echo = &lp_completion_prompt(c)->text;
+    const struct lp_bytes *echo = &lp_completion_prompt(c, ch->index)->text;
     if (event->kind == LIMPID_EVENT_TOKEN) pass_prompt_end(ch, echo);
     struct lp_token_logprob one = {.text = show(c, event->token, &bytes),
                                    .has_logprob = event->has_logprob,
@@ -101,16 +101,15 @@ static bool add_logprob(struct lp_choice *ch, const struct lp_completion *c,
     return ok;
 }
 
-bool lp_choice_start(struct lp_choice *ch, const struct lp_completion *c) {
-    if (ch->started) return true;
+static bool start(struct lp_choice *ch, const struct lp_completion *c) {
     ch->started = true;
-    ch->index = c->choice;
     ch->with_logprobs = c->params.logprobs >= 0;
     return !c->params.echo ||
-           lp_json_clean(&ch->text, lp_bytes_view(&lp_completion_prompt(c)->text));
+           lp_json_clean(&ch->text, lp_bytes_view(&lp_completion_prompt(c, ch->index)->text));
 }
 
 bool lp_choice_add(struct lp_choice *ch, const struct lp_completion *c, const limpid_event *event) {
+    if (!ch->started && !start(ch, c)) return false;
     if (event->kind != LIMPID_EVENT_DONE && ch->with_logprobs && !add_logprob(ch, c, event))
         return false;
     return event->kind == LIMPID_EVENT_PROMPT ||
@@ -121,20 +120,25 @@ bool lp_choice_has_news(const struct lp_choice *ch) {
     return ch->text.len > 0 || ch->n_logprobs > 0;
 }
 
+// vLLM's: the text or the id that ended it.
+static json_t *stop_reason(const limpid_event *event) {
+    if (event->kind == LIMPID_EVENT_DONE && event->stop_text)
+        return lp_json_text(lp_str_from(event->stop_text));
+    if (event->kind == LIMPID_EVENT_DONE && event->stop_id >= 0)
+        return json_integer(event->stop_id);
+    return json_null();
+}
+
 json_t *lp_choice_take(struct lp_choice *ch, const limpid_event *event) {
     bool done = event->kind == LIMPID_EVENT_DONE;
-    const char *reason = done ? event->finish_reason : NULL, *stop = done ? event->stop_text : NULL;
     json_t *logprobs = ch->with_logprobs ? lp_logprobs_take(&ch->logprobs) : json_null();
     json_t *out =
         json_pack("{s:I, s:o, s:o, s:s?, s:o}", "index", (json_int_t)ch->index, "text",
                   lp_json_text(lp_bytes_view(&ch->text)), "logprobs", logprobs, "finish_reason",
-                  reason, "stop_reason", stop ? lp_json_text(lp_str_from(stop)) : json_null());
+                  done ? event->finish_reason : NULL, "stop_reason", stop_reason(event));
     ch->n_logprobs = 0;
     lp_bytes_clear(&ch->text);
-    if (done) {
-        lp_choice_release(ch);
-        *ch = (struct lp_choice){0};
-    }
+    if (done) lp_choice_release(ch);
     return out;
 }
 

@@ -7,8 +7,8 @@
 #include "serve/logprobs.h"
 
 struct lp_choice {
-    bool started; // the echo has been written
-    size_t index;
+    bool started;         // the echo has been written
+    size_t index;         // among all choices of the HTTP request
     struct lp_bytes text; // since the last take
     struct lp_logprobs logprobs;
     size_t n_logprobs; // tokens in it
@@ -17,14 +17,12 @@ struct lp_choice {
     size_t echo_at; // bytes of the prompt's text that its tokens so far have covered; then 1 more
 };
 
-// Zero-initialise. Before each lp_completion_next: a choice that has not begun becomes c->choice.
-// False without memory.
-bool lp_choice_start(struct lp_choice *choice, const struct lp_completion *c);
+// Zero-initialise and set index. False without memory.
 bool lp_choice_add(struct lp_choice *choice, const struct lp_completion *c,
                    const limpid_event *event);
 bool lp_choice_has_news(const struct lp_choice *choice);
 // {"index", "text", "logprobs", "finish_reason", "stop_reason"} of what came since the last take.
-// After a DONE event the choice is as new. NULL without memory.
+// After a DONE event it has let go of its memory. NULL without memory.
 json_t *lp_choice_take(struct lp_choice *choice, const limpid_event *event);
 void lp_choice_release(struct lp_choice *choice);
 

@@ -91,131 +91,41 @@ static uint64_t random_seed(void) {
     return getrandom(&seed, sizeof seed, 0) == (ssize_t)sizeof seed ? seed : lp_clock_ns();
 }
 
+static bool check_ids(const struct lp_completion *c, const char *param, const int32_t *ids,
+                      size_t n, struct lp_api_error *err) {
+    int32_t n_vocab = limpid_model_get_info(c->service->model).n_vocab;
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] >= n_vocab)
+            return lp_api_invalid(err, param, "%s names token %d, the model has %d tokens", param,
+                                  ids[i], n_vocab);
+    return true;
+}
+
 bool lp_completion_admit(struct lp_completion *c, struct lp_service *service,
-                         const struct lp_client *client, struct lp_completion_params *params,
-                         struct lp_api_error *err) {
-    *c = (struct lp_completion){.service = service, .client = *client, .params = *params};
+                         struct lp_completion_params *params, struct lp_api_error *err) {
+    *c = (struct lp_completion){.service = service, .params = *params};
     *params = (struct lp_completion_params){0};
-    if (c->params.model && strcmp(c->params.model, service->model_id) != 0) {
+    const struct lp_completion_params *p = &c->params;
+    if (p->model && strcmp(p->model, service->model_id) != 0) {
         lp_api_fail(err, 404, "model_not_found",
-                    "the model '%.200s' does not exist; this server has '%.200s'", c->params.model,
+                    "the model '%.200s' does not exist; this server has '%.200s'", p->model,
                     service->model_id);
         strcpy(err->param, "model");
         return false;
     }
-    c->prompts = lp_alloc(c->params.n_prompts, sizeof *c->prompts);
+    if (!check_ids(c, "stop_token_ids", p->stop_ids, p->n_stop_ids, err) ||
+        !check_ids(c, "logit_bias", p->bias_ids, p->n_bias, err))
+        return false;
+    c->prompts = lp_alloc(p->n_prompts, sizeof *c->prompts);
     if (!c->prompts) return lp_api_out_of_memory(err);
-    for (size_t i = 0; i < c->params.n_prompts; i++)
+    for (size_t i = 0; i < p->n_prompts; i++)
         if (!admit_prompt(c, i, err)) return false;
-    c->n_choices = c->params.n_prompts * (size_t)c->params.n;
-    c->seed = c->params.has_seed ? (uint64_t)c->params.seed : random_seed();
+    c->n_choices = p->n_prompts * (size_t)p->n;
+    c->seed = p->has_seed ? (uint64_t)p->seed : random_seed();
     return true;
-}
-
-static bool drop(struct lp_completion *c, struct lp_api_error *err) {
-    c->dropped = true;
-    return lp_api_fail(err, 499, NULL, "the client has closed the connection");
-}
-
-static bool stopping(struct lp_api_error *err) {
-    return lp_api_fail(err, 503, NULL, "the server is stopping; ask again when it is back");
-}
-
-bool lp_completion_take_turn(struct lp_completion *c, struct lp_api_error *err) {
-    switch (lp_turn_take(&c->service->turn, &c->client)) {
-    case LP_TURN_TAKEN:
-        c->has_turn = true;
-        return true;
-    case LP_TURN_GONE:
-        return drop(c, err);
-    case LP_TURN_CLOSED:
-        break;
-    }
-    return stopping(err);
-}
-
-static bool still_wanted(struct lp_completion *c, struct lp_api_error *err) {
-    if (lp_turn_closed(&c->service->turn)) return stopping(err);
-    return c->client.gone(c->client.user) ? drop(c, err) : true;
-}
-
-static void close_request(struct lp_completion *c) {
-    limpid_request_free(c->request);
-    limpid_sequence_free(c->sequence);
-    c->request = NULL;
-    c->sequence = NULL;
-}
-
-// All but the last chunk, in the steps in which the engine would run them: the result is the same,
-// but a client that has gone is seen between them. What is left, at least a token, the request
-// runs.
-static bool run_ahead(struct lp_completion *c, const struct lp_completion_prompt *p,
-                      struct lp_api_error *err) {
-    limpid_error e;
-    size_t chunk = (size_t)c->service->chunk;
-    for (size_t done = 0; p->n_ids - done > chunk; done += chunk) {
-        if (!still_wanted(c, err)) return false;
-        if (limpid_sequence_append(c->sequence, p->ids + done, chunk, NULL, NULL, &e))
-            return lp_api_from_limpid(err, &e);
-    }
-    return true;
-}
-
-static bool open_request(struct lp_completion *c, struct lp_api_error *err) {
-    const struct lp_completion_prompt *p = lp_completion_prompt(c);
-    const struct lp_completion_params *s = &c->params;
-    int64_t room = limpid_engine_context(c->service->engine) - (int64_t)p->n_ids;
-    limpid_error e;
-    limpid_request_options o = limpid_request_default_options();
-    o.tokens = p->ids;
-    o.n_tokens = p->n_ids;
-    o.max_tokens = s->max_tokens < room ? s->max_tokens : room; // ends as "length", like max_tokens
-    o.temperature = (float)s->temperature;
-    o.top_p = (float)s->top_p;
-    o.top_k = (int32_t)s->top_k;
-    o.seed = c->seed + c->choice % (size_t)s->n;
-    o.stop = (const char *const *)s->stop;
-    o.n_stop = s->n_stop;
-    o.ignore_eos = s->ignore_eos;
-    o.skip_special = s->skip_special_tokens;
-    o.n_logprobs = (int32_t)s->logprobs;
-    o.prompt_logprobs = s->echo && s->logprobs >= 0;
-    if (limpid_sequence_new(&c->sequence, c->service->engine, &e))
-        return lp_api_from_limpid(err, &e);
-    o.reuse = c->sequence;
-    if (!o.prompt_logprobs && !run_ahead(c, p, err)) return false;
-    if (limpid_request_new(&c->request, c->service->engine, &o, &e))
-        return lp_api_from_limpid(err, &e);
-    return true;
-}
-
-bool lp_completion_next(struct lp_completion *c, limpid_event *event, struct lp_api_error *err) {
-    limpid_error e;
-    if (!still_wanted(c, err)) return false;
-    if (c->choice_done) close_request(c);
-    c->choice_done = false;
-    if (!c->request && !open_request(c, err)) return false;
-    if (limpid_request_next(c->request, event, &e)) return lp_api_from_limpid(err, &e);
-    if (event->kind != LIMPID_EVENT_DONE) return true;
-    if (c->choice % (size_t)c->params.n == 0) c->n_prompt_tokens += event->n_prompt;
-    c->n_generated += event->n_generated;
-    c->choice++;
-    c->choice_done = true; // its request stays until the next call: the event points into it
-    return true;
-}
-
-bool lp_completion_ended(const struct lp_completion *c) {
-    return c->choice == c->n_choices;
-}
-
-void lp_completion_end(struct lp_completion *c) {
-    close_request(c);
-    if (c->has_turn) lp_turn_give(&c->service->turn);
-    c->has_turn = false;
 }
 
 void lp_completion_release(struct lp_completion *c) {
-    lp_completion_end(c);
     for (size_t i = 0; c->prompts && i < c->params.n_prompts; i++) {
         lp_free(c->prompts[i].ids);
         lp_bytes_release(&c->prompts[i].text);

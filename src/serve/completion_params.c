@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "serve/json_scan.h"
 
 enum field_kind { FIELD_INT, FIELD_REAL, FIELD_BOOL };
 
@@ -29,6 +30,19 @@ static const struct field fields[] = {
     {"n", FIELD_INT, AT(n), 1, LP_MAX_CHOICES, "1 to 256"},
     {"logprobs", FIELD_INT, AT(logprobs), 0, LP_MAX_TOP_LOGPROBS, "0 to 20"},
     {"seed", FIELD_INT, AT(seed), -9.3e18, 9.3e18, ""},
+    {"min_tokens", FIELD_INT, AT(min_tokens), 0, INT32_MAX, "0 or more"},
+    {"min_p", FIELD_REAL, AT(min_p), 0, 1, "0 (off) to 1"},
+    {"typical_p", FIELD_REAL, AT(typical_p), 1e-30, 1, "more than 0 and at most 1 (off)"},
+    {"repetition_penalty", FIELD_REAL, AT(repetition_penalty), 1e-30, 10,
+     "more than 0 and at most 10; 1 is off"},
+    {"repeat_penalty", FIELD_REAL, AT(repetition_penalty), 1e-30, 10,
+     "more than 0 and at most 10; 1 is off"},
+    {"presence_penalty", FIELD_REAL, AT(presence_penalty), -2, 2, "-2 to 2"},
+    {"frequency_penalty", FIELD_REAL, AT(frequency_penalty), -2, 2, "-2 to 2"},
+    {"dry_multiplier", FIELD_REAL, AT(dry_multiplier), 0, 100, "0 (off) to 100"},
+    {"dry_base", FIELD_REAL, AT(dry_base), 1, 100, "1 to 100"},
+    {"dry_allowed_length", FIELD_INT, AT(dry_allowed_length), 0, INT32_MAX, "0 or more"},
+    {"priority", FIELD_INT, AT(priority), INT32_MIN, INT32_MAX, "a 32-bit number"},
     {"echo", FIELD_BOOL, AT(echo), 0, 0, ""},
     {"stream", FIELD_BOOL, AT(stream), 0, 0, ""},
     {"ignore_eos", FIELD_BOOL, AT(ignore_eos), 0, 0, ""},
@@ -46,17 +60,10 @@ static const struct neutral {
     double number;
 } neutrals[] = {
     {"suffix", NEUTRAL_EMPTY, 0},
-    {"logit_bias", NEUTRAL_EMPTY, 0},
-    {"presence_penalty", NEUTRAL_NUMBER, 0},
-    {"frequency_penalty", NEUTRAL_NUMBER, 0},
     // vLLM
-    {"repetition_penalty", NEUTRAL_NUMBER, 1},
     {"length_penalty", NEUTRAL_NUMBER, 1},
-    {"min_p", NEUTRAL_NUMBER, 0},
-    {"min_tokens", NEUTRAL_NUMBER, 0},
     {"use_beam_search", NEUTRAL_FALSE, 0},
     {"include_stop_str_in_output", NEUTRAL_FALSE, 0},
-    {"stop_token_ids", NEUTRAL_EMPTY, 0},
     {"bad_words", NEUTRAL_EMPTY, 0},
     {"allowed_token_ids", NEUTRAL_EMPTY, 0},
     {"truncate_prompt_tokens", NEUTRAL_EMPTY, 0},
@@ -70,11 +77,8 @@ static const struct neutral {
     {"guided_grammar", NEUTRAL_EMPTY, 0},
     {"structured_outputs", NEUTRAL_EMPTY, 0},
     // llama-server
-    {"repeat_penalty", NEUTRAL_NUMBER, 1},
-    {"typical_p", NEUTRAL_NUMBER, 1},
     {"mirostat", NEUTRAL_NUMBER, 0},
     {"dynatemp_range", NEUTRAL_NUMBER, 0},
-    {"dry_multiplier", NEUTRAL_NUMBER, 0},
     {"xtc_probability", NEUTRAL_NUMBER, 0},
     {"grammar", NEUTRAL_EMPTY, 0},
     {"json_schema", NEUTRAL_EMPTY, 0},
@@ -174,28 +178,86 @@ static bool check_neutrals(const json_t *root, struct lp_api_error *err) {
     return true;
 }
 
-static bool parse_stop(struct lp_completion_params *p, const json_t *j, struct lp_api_error *err) {
+// A text, or an array of them.
+static bool parse_texts(const char *name, const json_t *j, char **to, size_t *n_to, size_t max,
+                        struct lp_api_error *err) {
     if (!j) return true;
     size_t n = json_is_array(j) ? json_array_size(j) : 1;
-    if (n > LP_MAX_STOPS)
-        return lp_api_invalid(err, "stop", "stop has %zu texts, expected at most %d", n,
-                              LP_MAX_STOPS);
+    if (n > max)
+        return lp_api_invalid(err, name, "%s has %zu texts, expected at most %zu", name, n, max);
     for (size_t i = 0; i < n; i++) {
         const json_t *one = json_is_array(j) ? json_array_get(j, i) : j;
         if (!json_is_string(one))
-            return lp_api_invalid(err, "stop",
-                                  "stop is %s, expected a string or an array of strings",
-                                  type_name(one));
+            return lp_api_invalid(err, name, "%s is %s, expected a string or an array of strings",
+                                  name, type_name(one));
         size_t len = json_string_length(one);
         if (len == 0)
-            return lp_api_invalid(err, "stop",
-                                  "stop holds an empty text, which would end every answer");
+            return lp_api_invalid(err, name, "%s holds an empty text, which would be met anywhere",
+                                  name);
         if (memchr(json_string_value(one), 0, len))
-            return lp_api_invalid(err, "stop",
-                                  "stop holds a NUL character, which is not supported");
-        if (!(p->stop[p->n_stop] = lp_strndup(json_string_value(one), len)))
+            return lp_api_invalid(err, name, "%s holds a NUL character, which is not supported",
+                                  name);
+        if (!(to[*n_to] = lp_strndup(json_string_value(one), len)))
             return lp_api_out_of_memory(err);
-        p->n_stop++;
+        (*n_to)++;
+    }
+    return true;
+}
+
+static bool parse_stop_ids(struct lp_completion_params *p, const json_t *j,
+                           struct lp_api_error *err) {
+    static const char name[] = "stop_token_ids";
+    if (!j) return true;
+    if (!json_is_array(j))
+        return lp_api_invalid(err, name, "%s is %s, expected an array of token ids", name,
+                              type_name(j));
+    size_t n = json_array_size(j);
+    if (n > LP_MAX_STOP_IDS)
+        return lp_api_invalid(err, name, "%s has %zu ids, expected at most %d", name, n,
+                              LP_MAX_STOP_IDS);
+    if (!(p->stop_ids = lp_alloc(n, sizeof *p->stop_ids))) return lp_api_out_of_memory(err);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_array_get(j, i);
+        if (!json_is_integer(one) || json_integer_value(one) < 0 ||
+            json_integer_value(one) > INT32_MAX)
+            return lp_api_invalid(err, name, "%s: element %zu is no token id", name, i);
+        p->stop_ids[p->n_stop_ids++] = (int32_t)json_integer_value(one);
+    }
+    return true;
+}
+
+// "123" and nothing else.
+static bool parse_id_key(const char *key, int32_t *out) {
+    int64_t id = 0;
+    size_t n = strspn(key, "0123456789");
+    if (n == 0 || n > 10 || key[n]) return false;
+    for (size_t i = 0; i < n; i++) id = id * 10 + (key[i] - '0');
+    *out = (int32_t)id;
+    return id <= INT32_MAX;
+}
+
+static bool parse_bias(struct lp_completion_params *p, json_t *j, struct lp_api_error *err) {
+    static const char name[] = "logit_bias";
+    const char *key;
+    json_t *value;
+    if (!j || (json_is_array(j) && json_array_size(j) == 0)) return true;
+    if (!json_is_object(j))
+        return lp_api_invalid(err, name, "%s is %s, expected an object of token ids and numbers",
+                              name, type_name(j));
+    size_t n = json_object_size(j);
+    p->bias_ids = lp_alloc(n, sizeof *p->bias_ids);
+    p->bias = lp_alloc(n, sizeof *p->bias);
+    if (!p->bias_ids || !p->bias) return lp_api_out_of_memory(err);
+    json_object_foreach(j, key, value) {
+        int32_t id;
+        if (!parse_id_key(key, &id))
+            return lp_api_invalid(err, name, "%s: '%.40s' is no token id", name, key);
+        double add = json_number_value(value);
+        if (!json_is_number(value) || !(add >= -100 && add <= 100))
+            return lp_api_invalid(err, name, "%s of token %d is no number from -100 to 100", name,
+                                  id);
+        p->bias_ids[p->n_bias] = id;
+        p->bias[p->n_bias++] = (float)add;
     }
     return true;
 }
@@ -274,6 +336,25 @@ static bool parse_stream_options(struct lp_completion_params *p, const json_t *j
     return true;
 }
 
+// llama-server's windows: here penalties see all that was written, which -1 asks for.
+static bool check_windows(const struct lp_completion_params *p, const json_t *root,
+                          struct lp_api_error *err) {
+    const struct {
+        const char *name;
+        bool matters;
+    } windows[] = {{"repeat_last_n", p->repetition_penalty != 1 || p->presence_penalty != 0 ||
+                                         p->frequency_penalty != 0},
+                   {"dry_penalty_last_n", p->dry_multiplier > 0}};
+    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+        const json_t *j = get(root, windows[i].name);
+        if (j && windows[i].matters && !(json_is_number(j) && json_number_value(j) == -1))
+            return lp_api_invalid(err, windows[i].name,
+                                  "%s is not supported in this version except when it is -1 (all)",
+                                  windows[i].name);
+    }
+    return true;
+}
+
 static bool parse_rest(struct lp_completion_params *p, const json_t *root,
                        struct lp_api_error *err) {
     const json_t *model = get(root, "model"), *best_of = get(root, "best_of");
@@ -293,8 +374,17 @@ static bool parse_rest(struct lp_completion_params *p, const json_t *root,
     if (p->n > LP_MAX_CHOICES / (int64_t)p->n_prompts)
         return lp_api_invalid(err, "n", "%zu prompts with n = %d are more than %d choices",
                               p->n_prompts, (int)p->n, LP_MAX_CHOICES);
+    if (p->min_tokens > p->max_tokens)
+        return lp_api_invalid(err, "min_tokens", "min_tokens is %d, more than max_tokens (%d)",
+                              (int)p->min_tokens, (int)p->max_tokens);
     if (p->top_k < 0) p->top_k = 0;
-    return parse_stop(p, get(root, "stop"), err) &&
+    const json_t *breakers = get(root, "dry_sequence_breakers");
+    p->has_breakers = breakers != NULL;
+    return parse_texts("stop", get(root, "stop"), p->stop, &p->n_stop, LP_MAX_STOPS, err) &&
+           parse_texts("dry_sequence_breakers", breakers, p->breakers, &p->n_breakers,
+                       LP_MAX_BREAKERS, err) &&
+           parse_stop_ids(p, get(root, "stop_token_ids"), err) &&
+           parse_bias(p, (json_t *)get(root, "logit_bias"), err) &&
            parse_stream_options(p, get(root, "stream_options"), err);
 }
 
@@ -307,23 +397,46 @@ static bool parse_root(struct lp_completion_params *p, const json_t *root,
         if (j && !parse_field(p, &fields[i], j, err)) return false;
     }
     p->has_seed = get(root, "seed") != NULL;
-    return check_neutrals(root, err) && parse_prompts(p, get(root, "prompt"), err) &&
-           parse_rest(p, root, err);
+    return check_neutrals(root, err) && check_windows(p, root, err) &&
+           parse_prompts(p, get(root, "prompt"), err) && parse_rest(p, root, err);
+}
+
+// What can be refused before the tree exists.
+static bool check_text(const char *body, size_t n_bytes, int64_t n_context,
+                       struct lp_api_error *err) {
+    if (n_bytes == 0) return lp_api_invalid(err, "", "the body is empty, expected a JSON object");
+    struct lp_json_scan scan = lp_json_scan(body, n_bytes, LP_MAX_JSON_DEPTH);
+    if (scan.depth_at)
+        return lp_api_invalid(
+            err, "", "the body nests more than %d arrays and objects in each other (byte %zu)",
+            LP_MAX_JSON_DEPTH, scan.depth_at);
+    if (scan.longest_ids > (uint64_t)n_context) {
+        lp_api_invalid(err, "prompt",
+                       "prompt has %zu tokens; the context of %lld tokens is shorter",
+                       scan.longest_ids, (long long)n_context);
+        err->code = "context_length_exceeded";
+        return false;
+    }
+    return true;
 }
 
 bool lp_completion_params_parse(struct lp_completion_params *out, const char *body, size_t n_bytes,
-                                struct lp_api_error *err) {
+                                int64_t n_context, struct lp_api_error *err) {
     json_error_t at;
-    *out = (struct lp_completion_params){.max_tokens = 16,
-                                         .temperature = 1,
-                                         .top_p = 1,
+    const limpid_request_options o = limpid_request_default_options();
+    *out = (struct lp_completion_params){.max_tokens = o.max_tokens,
+                                         .temperature = o.temperature,
+                                         .top_p = o.top_p,
+                                         .typical_p = o.typical_p,
+                                         .repetition_penalty = o.repetition_penalty,
+                                         .dry_base = o.dry_base,
+                                         .dry_allowed_length = o.dry_allowed_length,
                                          .n = 1,
                                          .logprobs = -1,
                                          .skip_special_tokens = true,
                                          .add_special_tokens = true};
-    if (n_bytes == 0) return lp_api_invalid(err, "", "the body is empty, expected a JSON object");
-    json_t *root =
-        json_loadb(body, n_bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY, &at); // depth: at most 2048
+    if (!check_text(body, n_bytes, n_context, err)) return false;
+    json_t *root = json_loadb(body, n_bytes, JSON_ALLOW_NUL | JSON_DECODE_ANY, &at);
     if (!root)
         return lp_api_invalid(err, "",
                               "the body is no valid JSON: %s (line %d, column %d, byte %d)",
@@ -339,6 +452,10 @@ void lp_completion_params_release(struct lp_completion_params *p) {
         lp_free(p->prompts[i].ids);
     }
     for (size_t i = 0; i < p->n_stop; i++) lp_free(p->stop[i]);
+    for (size_t i = 0; i < p->n_breakers; i++) lp_free(p->breakers[i]);
+    lp_free(p->stop_ids);
+    lp_free(p->bias_ids);
+    lp_free(p->bias);
     lp_free(p->prompts);
     lp_free(p->model);
     *p = (struct lp_completion_params){0};

@@ -1,5 +1,5 @@
 // The body of POST /v1/completions: JSON in, checked values out. Knows no model: whether a prompt
-// fits is for its caller. docs/api.md lists the fields.
+// fits beside its answer is for its caller. docs/api.md lists the fields.
 #ifndef LP_SERVE_COMPLETION_PARAMS_H
 #define LP_SERVE_COMPLETION_PARAMS_H
 
@@ -10,6 +10,9 @@
 #include "serve/api_error.h"
 
 #define LP_MAX_STOPS 16
+#define LP_MAX_STOP_IDS 256
+#define LP_MAX_BREAKERS 64
+#define LP_MAX_JSON_DEPTH 128
 #define LP_MAX_CHOICES 256 // prompts x n
 #define LP_MAX_TOP_LOGPROBS 20
 
@@ -26,16 +29,26 @@ struct lp_completion_params {
     char *model;      // NULL: not given
     char *stop[LP_MAX_STOPS];
     size_t n_stop;
-    int64_t max_tokens, top_k, n;
+    int32_t *stop_ids; // as in a prompt: may be past the vocabulary
+    size_t n_stop_ids;
+    int32_t *bias_ids; // [n_bias], likewise
+    float *bias;
+    size_t n_bias;
+    char *breakers[LP_MAX_BREAKERS];
+    size_t n_breakers;
+    bool has_breakers; // given, though maybe none
+    int64_t max_tokens, min_tokens, top_k, n;
     int64_t logprobs; // -1 = off
-    int64_t seed;
-    double temperature, top_p;
+    int64_t seed, priority, dry_allowed_length;
+    double temperature, top_p, min_p, typical_p;
+    double repetition_penalty, presence_penalty, frequency_penalty, dry_multiplier, dry_base;
     bool has_seed, echo, stream, include_usage, ignore_eos, skip_special_tokens, add_special_tokens;
 };
 
-// False with the error filled; out may be released either way. Keeps nothing of body.
+// False with the error filled; out may be released either way. Keeps nothing of body. A prompt of
+// more than n_context token ids is refused before it takes the memory of its JSON tree.
 bool lp_completion_params_parse(struct lp_completion_params *out, const char *body, size_t n_bytes,
-                                struct lp_api_error *err);
+                                int64_t n_context, struct lp_api_error *err);
 void lp_completion_params_release(struct lp_completion_params *params);
 
 #endif

@@ -57,6 +57,13 @@ static void put_i64(FILE *f, int64_t value) {
     fprintf(f, "%lld", (long long)value);
 }
 
+static void put_f64(FILE *f, double value) { // JSON has no infinity
+    if (value - value == 0)
+        fprintf(f, "%.9g", value);
+    else
+        fputs("null", f);
+}
+
 #define FIELD(kind, field)                                                                         \
     fprintf(trace->file, ",\"%s\":", #field);                                                      \
     put_##kind(trace->file, event->field);

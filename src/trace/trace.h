@@ -22,6 +22,7 @@ lp_status lp_trace_close(struct lp_trace *trace, struct lp_err *err);
 
 typedef int64_t lp_trace_i64;
 typedef const char *lp_trace_str;
+typedef double lp_trace_f64;
 
 // struct lp_trace_<event> with the event's fields, and
 // void lp_trace_emit_<event>(struct lp_trace *, const struct lp_trace_<event> *).

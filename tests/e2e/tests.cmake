@@ -22,8 +22,28 @@ lp_e2e(split 600)
 lp_e2e(router_keys 600)
 lp_e2e(tokens 300)
 lp_e2e(cli 300)
+lp_e2e(library 600)
 lp_e2e(mini 1800 --generate $<TARGET_FILE:generate>)
 lp_e2e(smollm 900 --cache ${CMAKE_SOURCE_DIR}/build/downloads)
+
+lp_e2e(soak 1200)
+lp_e2e(power_off 1200)
+
+# Whatever runs beside a request, its answer is the same: random schedules on every small model.
+add_executable(schedules ${e2e}/schedules.c)
+target_link_libraries(schedules PRIVATE lp_engine)
+set(n_schedules 25)
+if(LIMPID_SANITIZE)
+  set(n_schedules 3)
+endif()
+file(GLOB schedule_models ${CMAKE_SOURCE_DIR}/tests/golden/*.gguf ${CMAKE_SOURCE_DIR}/models/*.gguf)
+foreach(model IN LISTS schedule_models)
+  get_filename_component(name ${model} NAME_WE)
+  add_test(NAME schedules_${name} COMMAND schedules ${model} ${n_schedules} 1 f16)
+  set_tests_properties(schedules_${name} PROPERTIES LABELS e2e TIMEOUT 1800)
+endforeach()
+add_test(NAME schedules_q8_0 COMMAND schedules ${CMAKE_SOURCE_DIR}/models/mini-glm-dsa.gguf 5 2 q8_0)
+set_tests_properties(schedules_q8_0 PROPERTIES LABELS e2e TIMEOUT 1800)
 
 add_test(NAME e2e_bad_gguf
          COMMAND Python3::Interpreter -B ${e2e}/check_bad_gguf.py $<TARGET_FILE:limpid>

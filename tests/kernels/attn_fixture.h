@@ -14,13 +14,15 @@
 #include <cmocka.h>
 
 #include "backend/backend.h"
+#include "backend/cpu/cpu_features.h"
 #include "base/alloc.h"
 #include "base/rng.h"
 
-// Devices: [0] is ref; the first N_SAME cpu devices behind it differ in threads only and must give
-// the same bits; the last runs the plain kernels.
+// Devices: [0] is ref; the first N_SAME cpu devices behind it run the best kernels, differ in threads
+// only and must give the same bits; the last two run the plain and the AVX2 kernels (or, on a machine
+// without AVX2, the plain ones again).
 #define N_SAME 3
-#define N_DEVICES (N_SAME + 2)
+#define N_DEVICES (N_SAME + 3)
 
 struct devices {
     struct lp_device *dev[N_DEVICES];
@@ -38,6 +40,8 @@ static inline void open_devices(struct devices *d, const struct lp_reserve *need
     open_one(&d->dev[0], &lp_backend_ref, 1, "auto", need);
     for (int i = 0; i < N_SAME; i++) open_one(&d->dev[1 + i], &lp_backend_cpu, 1 + i, "auto", need);
     open_one(&d->dev[1 + N_SAME], &lp_backend_cpu, 2, "plain", need);
+    bool avx2 = (lp_cpu_features_detect() & LP_CPU_LEVEL_AVX2) == LP_CPU_LEVEL_AVX2;
+    open_one(&d->dev[2 + N_SAME], &lp_backend_cpu, 2, avx2 ? "avx2" : "plain", need);
 }
 
 static inline void close_devices(struct devices *d) {
@@ -106,15 +110,25 @@ struct cache {
     unsigned char *block;
 };
 
-// n rows of x [n, width] in shuffled pages; all bytes that belong to no row are 0xff (NaN), and the
-// rows have a gap between them. Rounds x to the cache's type, so that it can serve a formula.
-static inline struct cache new_cache(struct lp_rng *rng, float *x, int64_t n, int32_t width,
-                                     lp_type type, int32_t page_tokens) {
+static inline unsigned char *cache_row(const struct cache *c, int64_t pos) {
+    int64_t slot = pos + c->view.slot_offset;
+    return c->block + (size_t)c->pages[slot / c->view.page_tokens] * c->view.page_bytes +
+           (size_t)(slot % c->view.page_tokens) * c->view.row_bytes;
+}
+
+// n rows of x [n, width] in shuffled pages, position p in slot p + slot_offset; all bytes that belong
+// to no row are 0xff (NaN), and with pages of 7 the rows have a gap between them. Rounds x to the
+// cache's type, so that it can serve a formula.
+static inline struct cache new_cache_at(struct lp_rng *rng, float *x, int64_t n, int32_t width,
+                                        lp_type type, int32_t page_tokens, int32_t slot_offset) {
     struct cache c = {0};
-    size_t value_bytes = type == LP_TYPE_F32 ? 4 : 2;
-    int32_t n_pages = (int32_t)((n + page_tokens - 1) / page_tokens), n_slots = n_pages + 2;
-    size_t row_bytes = (size_t)width * value_bytes + (page_tokens == 7 ? 4 : 0);
-    size_t page_bytes = row_bytes * (size_t)page_tokens + 8;
+    const struct lp_type_info *info = lp_type_info(type);
+    int32_t n_pages = (int32_t)((n + slot_offset + page_tokens - 1) / page_tokens);
+    int32_t n_slots = n_pages + 2;
+    uint64_t row_bytes = 0;
+    assert_true(lp_type_row_bytes(type, (uint64_t)width, &row_bytes));
+    if (page_tokens == 7) row_bytes += 4;
+    size_t page_bytes = (size_t)row_bytes * (size_t)page_tokens + 8;
     c.pages = new_array(n_slots, sizeof *c.pages);
     c.block = new_array(n_slots, page_bytes);
     memset(c.block, 0xff, (size_t)n_slots * page_bytes);
@@ -124,23 +138,24 @@ static inline struct cache new_cache(struct lp_rng *rng, float *x, int64_t n, in
         c.pages[i] = c.pages[j];
         c.pages[j] = swap;
     }
-    c.view =
-        (struct lp_cache_view){c.block, type, width, page_tokens, row_bytes, page_bytes, c.pages};
+    c.view = (struct lp_cache_view){.base = c.block,
+                                    .type = type,
+                                    .width = width,
+                                    .page_tokens = page_tokens,
+                                    .slot_offset = slot_offset,
+                                    .row_bytes = (size_t)row_bytes,
+                                    .page_bytes = page_bytes,
+                                    .pages = c.pages};
     for (int64_t s = 0; s < n; s++) {
-        unsigned char *row = c.block + (size_t)c.pages[s / page_tokens] * page_bytes +
-                             (size_t)(s % page_tokens) * row_bytes;
-        for (int32_t i = 0; i < width; i++) {
-            float *value = &x[s * width + i];
-            uint16_t half = type == LP_TYPE_F16 ? lp_f32_to_f16(*value) : lp_f32_to_bf16(*value);
-            if (type == LP_TYPE_F32)
-                memcpy(row + 4 * i, value, 4);
-            else {
-                memcpy(row + 2 * i, &half, 2);
-                *value = type == LP_TYPE_F16 ? lp_f16_to_f32(half) : lp_bf16_to_f32(half);
-            }
-        }
+        unsigned char *row = cache_row(&c, s);
+        info->quantize(x + s * width, row, (size_t)width);
+        info->dequant(row, x + s * width, (size_t)width);
     }
     return c;
+}
+static inline struct cache new_cache(struct lp_rng *rng, float *x, int64_t n, int32_t width,
+                                     lp_type type, int32_t page_tokens) {
+    return new_cache_at(rng, x, n, width, type, page_tokens, 0);
 }
 static inline void free_cache(struct cache *c) {
     lp_free(c->pages);

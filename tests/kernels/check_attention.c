@@ -1,15 +1,6 @@
 // Grouped-query, absorbed and expanded attention: against ref, against a formula in double written
 // here, and bit for bit across threads, chunks, page layouts and full selections.
-#include "attn_fixture.h"
-
-struct mla_case {
-    int32_t n_heads, latent, rope, nope, v_dim;
-    int64_t first_pos, n_queries;
-    int32_t page_tokens;
-    lp_type type;
-    int32_t k; // selection, 0 = none
-    bool k_transposed;
-};
+#include "attn_cases.h"
 
 static const struct mla_case mla_cases[] = {
     {1, 1, 1, 1, 1, 0, 1, 1, LP_TYPE_F32, 0, false},
@@ -22,200 +13,10 @@ static const struct mla_case mla_cases[] = {
     {20, 512, 64, 192, 256, 90, 2, 64, LP_TYPE_F16, 0, false},
     {2, 512, 64, 192, 256, 100, 33, 64, LP_TYPE_BF16, 90, true},
     {3, 512, 64, 128, 128, 70, 1, 64, LP_TYPE_F32, 0, false},
+    {6, 512, 64, 192, 256, 90, 33, 64, LP_TYPE_Q8_0, 0, true},
+    {20, 512, 64, 192, 256, 150, 2, 64, LP_TYPE_Q8_0, 100, false},
 };
 #define N_MLA (sizeof mla_cases / sizeof mla_cases[0])
-
-struct mla {
-    struct mla_case c;
-    int64_t n_keys;
-    float *rows; // [n_keys, latent + rope], as rounded to the cache
-    struct cache cache;
-    float *q;        // [n_queries, n_heads, nope + rope]
-    float *q_latent; // [n_queries, n_heads, latent] = W_UK^T q_nope
-    float *k_up, *v_up, *k_stored;
-    struct lp_weight k_weight, v_weight;
-    int32_t *ids, *counts;
-    float scale;
-    int64_t q_stride, latent_stride, out_stride, latent_out_stride;
-};
-
-static struct lp_weight weight(const float *data, int64_t n_in, int64_t n_out, int64_t n_mats) {
-    return (struct lp_weight){.data = data,
-                              .type = LP_TYPE_F32,
-                              .n_in = n_in,
-                              .n_out = n_out,
-                              .n_mats = n_mats,
-                              .row_bytes = (size_t)n_in * 4,
-                              .mat_bytes = (size_t)(n_in * n_out) * 4,
-                              .name = "test"};
-}
-
-static void make_weights(struct mla *m, struct lp_rng *rng) {
-    const struct mla_case *c = &m->c;
-    int64_t n = (int64_t)c->n_heads * c->nope * c->latent;
-    m->k_up = random_floats(rng, n, 1.0f / sqrtf((float)c->latent));
-    m->v_up = random_floats(rng, (int64_t)c->n_heads * c->v_dim * c->latent,
-                            1.0f / sqrtf((float)c->latent));
-    m->k_stored = new_array(n, sizeof(float));
-    for (int64_t i = 0; i < n; i++) {
-        int64_t j = i % c->latent, d = i / c->latent % c->nope, h = i / c->latent / c->nope;
-        m->k_stored[c->k_transposed ? (h * c->latent + j) * c->nope + d : i] = m->k_up[i];
-    }
-    m->k_weight = c->k_transposed ? weight(m->k_stored, c->nope, c->latent, c->n_heads)
-                                  : weight(m->k_stored, c->latent, c->nope, c->n_heads);
-    m->v_weight = weight(m->v_up, c->latent, c->v_dim, c->n_heads);
-}
-
-static void absorb_queries(struct mla *m) {
-    const struct mla_case *c = &m->c;
-    for (int64_t q = 0; q < c->n_queries; q++)
-        for (int32_t h = 0; h < c->n_heads; h++)
-            for (int32_t j = 0; j < c->latent; j++) {
-                const float *x = m->q + q * m->q_stride + (int64_t)h * (c->nope + c->rope);
-                double sum = 0;
-                for (int32_t d = 0; d < c->nope; d++)
-                    sum += (double)x[d] * m->k_up[((int64_t)h * c->nope + d) * c->latent + j];
-                m->q_latent[q * m->latent_stride + (int64_t)h * c->latent + j] = (float)sum;
-            }
-}
-
-static void make_mla(struct mla *m, const struct mla_case *c, uint64_t seed) {
-    struct lp_rng rng;
-    lp_rng_init(&rng, seed);
-    *m = (struct mla){.c = *c, .n_keys = c->first_pos + c->n_queries};
-    m->scale = 1.0f / sqrtf((float)(c->nope + c->rope));
-    m->q_stride = (int64_t)c->n_heads * (c->nope + c->rope) + 3;
-    m->latent_stride = (int64_t)c->n_heads * c->latent + 1;
-    m->out_stride = (int64_t)c->n_heads * c->v_dim + 5;
-    m->latent_out_stride = (int64_t)c->n_heads * c->latent + 5;
-    m->rows = random_floats(&rng, m->n_keys * (c->latent + c->rope), 1.0f);
-    m->cache = new_cache(&rng, m->rows, m->n_keys, c->latent + c->rope, c->type, c->page_tokens);
-    m->q = random_floats(&rng, c->n_queries * m->q_stride, 2.0f);
-    m->q_latent = random_floats(&rng, c->n_queries * m->latent_stride, 1.0f);
-    make_weights(m, &rng);
-    absorb_queries(m);
-    if (!c->k) return;
-    m->ids = new_array(c->n_queries * c->k, sizeof *m->ids);
-    m->counts = new_array(c->n_queries, sizeof *m->counts);
-    random_selection(&rng, c->first_pos, c->n_queries, c->k, m->ids, m->counts);
-}
-
-static void free_mla(struct mla *m) {
-    void *blocks[] = {m->rows, m->q, m->q_latent, m->k_up, m->v_up, m->k_stored, m->ids, m->counts};
-    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) lp_free(blocks[i]);
-    free_cache(&m->cache);
-}
-
-static struct lp_reserve mla_reserve(const struct mla *m) {
-    const struct mla_case *c = &m->c;
-    int32_t widths[] = {c->latent + c->rope, c->nope, c->v_dim};
-    int32_t widest = 1;
-    for (int i = 0; i < 3; i++)
-        if (widths[i] > widest) widest = widths[i];
-    return (struct lp_reserve){.n_rows = c->n_queries,
-                               .n_context = m->n_keys,
-                               .max_width = widest,
-                               .n_heads = c->n_heads,
-                               .latent = c->latent,
-                               .rope = c->rope,
-                               .nope = c->nope,
-                               .v_dim = c->v_dim};
-}
-
-static struct lp_visible visible(const struct mla *m, int64_t first, int64_t n) {
-    return (struct lp_visible){.first_pos = m->c.first_pos + first,
-                               .n_queries = n,
-                               .ids = m->ids ? m->ids + first * m->c.k : NULL,
-                               .counts = m->counts ? m->counts + first : NULL,
-                               .k = m->c.k};
-}
-
-// The queries first..first + n - 1 as one call.
-static void absorbed(struct lp_device *dev, const struct mla *m, int64_t first, int64_t n,
-                     float *out) {
-    const struct mla_case *c = &m->c;
-    struct lp_op_mla_absorbed op = {.q_latent = m->q_latent + first * m->latent_stride,
-                                    .q_latent_stride = m->latent_stride,
-                                    .q_rope = m->q + first * m->q_stride + c->nope,
-                                    .q_rope_stride = m->q_stride,
-                                    .q_rope_head_stride = c->nope + c->rope,
-                                    .cache = &m->cache.view,
-                                    .visible = visible(m, first, n),
-                                    .n_heads = c->n_heads,
-                                    .latent = c->latent,
-                                    .rope = c->rope,
-                                    .scale = m->scale,
-                                    .out = out + first * m->latent_out_stride,
-                                    .out_stride = m->latent_out_stride};
-    dev->backend->mla_absorbed(dev, &op);
-}
-
-static void expanded(struct lp_device *dev, const struct mla *m, int64_t first, int64_t n,
-                     float *out) {
-    const struct mla_case *c = &m->c;
-    struct lp_op_mla_expanded op = {.q = m->q + first * m->q_stride,
-                                    .q_stride = m->q_stride,
-                                    .cache = &m->cache.view,
-                                    .k_up = &m->k_weight,
-                                    .k_transposed = c->k_transposed,
-                                    .v_up = &m->v_weight,
-                                    .visible = visible(m, first, n),
-                                    .n_heads = c->n_heads,
-                                    .nope = c->nope,
-                                    .rope = c->rope,
-                                    .latent = c->latent,
-                                    .v_dim = c->v_dim,
-                                    .scale = m->scale,
-                                    .out = out + first * m->out_stride,
-                                    .out_stride = m->out_stride};
-    dev->backend->mla_expanded(dev, &op);
-}
-
-typedef void (*mla_form)(struct lp_device *, const struct mla *, int64_t, int64_t, float *);
-
-// The formula of the absorbed form, for one query and head, in double.
-static void formula(const struct mla *m, int64_t q, int32_t h, double *out) {
-    const struct mla_case *c = &m->c;
-    int64_t n = m->ids ? m->counts[q] : c->first_pos + q + 1, width = c->latent + c->rope;
-    double *p = new_array(n, sizeof *p), max = -INFINITY, sum = 0;
-    const float *q_rope = m->q + q * m->q_stride + (int64_t)h * (c->nope + c->rope) + c->nope;
-    for (int64_t i = 0; i < n; i++) {
-        const float *row = m->rows + (m->ids ? m->ids[q * c->k + i] : i) * width;
-        p[i] = 0;
-        for (int32_t j = 0; j < c->latent; j++)
-            p[i] += (double)m->q_latent[q * m->latent_stride + (int64_t)h * c->latent + j] * row[j];
-        for (int32_t j = 0; j < c->rope; j++) p[i] += (double)q_rope[j] * row[c->latent + j];
-        p[i] *= m->scale;
-        if (p[i] > max) max = p[i];
-    }
-    for (int64_t i = 0; i < n; i++) sum += p[i] = exp(p[i] - max);
-    for (int32_t j = 0; j < c->latent; j++) {
-        out[j] = 0;
-        for (int64_t i = 0; i < n; i++)
-            out[j] += p[i] / sum * m->rows[(m->ids ? m->ids[q * c->k + i] : i) * width + j];
-    }
-    lp_free(p);
-}
-
-// latent: the formula's output. v = W_UV latent is that of the expanded form.
-static void formula_outputs(const struct mla *m, float *latent_out, float *out) {
-    const struct mla_case *c = &m->c;
-    double *latent = new_array(c->latent, sizeof *latent);
-    for (int64_t q = 0; q < c->n_queries; q++)
-        for (int32_t h = 0; h < c->n_heads; h++) {
-            formula(m, q, h, latent);
-            for (int32_t j = 0; j < c->latent; j++)
-                latent_out[q * m->latent_out_stride + (int64_t)h * c->latent + j] =
-                    (float)latent[j];
-            for (int32_t d = 0; d < c->v_dim; d++) {
-                double sum = 0;
-                for (int32_t j = 0; j < c->latent; j++)
-                    sum += m->v_up[((int64_t)h * c->v_dim + d) * c->latent + j] * latent[j];
-                out[q * m->out_stride + (int64_t)h * c->v_dim + d] = (float)sum;
-            }
-        }
-    lp_free(latent);
-}
 
 // One form on all devices against `expected`, then in chunks.
 static void check_form(struct devices *d, const struct mla *m, mla_form form, const float *expected,
@@ -287,7 +88,7 @@ static void test_mla_layouts(void **state) {
         all.ids = new_array(9 * 200, sizeof *all.ids);
         all.counts = new_array(9, sizeof *all.counts);
         random_selection(&rng, 150, 9, 200, all.ids, all.counts); // 200 > visible: all of them
-        for (int i = 1; i < N_DEVICES - 1; i++) {
+        for (int i = 1; i <= N_SAME; i++) {
             forms[f](d.dev[i], &all, 0, 9, other);
             assert_same_bits(other, base, 9 * stride, "full selection");
         }
@@ -383,85 +184,21 @@ static void test_mla_nonfinite(void **state) {
         }
 }
 
-struct gqa_case {
-    int32_t n_heads, n_kv_heads, head_dim, v_dim;
-    int64_t first_pos, n_queries;
-    int32_t page_tokens;
-    lp_type type;
-};
-
 static const struct gqa_case gqa_cases[] = {
-    {1, 1, 1, 1, 0, 1, 1, LP_TYPE_F32},       {4, 2, 16, 16, 0, 33, 7, LP_TYPE_F16},
-    {6, 6, 13, 21, 70, 7, 64, LP_TYPE_BF16},  {32, 4, 128, 128, 100, 2, 64, LP_TYPE_F16},
-    {70, 1, 33, 17, 63, 3, 7, LP_TYPE_F32},   {8, 2, 64, 64, 3000, 2, 64, LP_TYPE_F16},
-    {2, 1, 8, 8, 32765, 5, 64, LP_TYPE_BF16}, {2, 1, 600, 520, 20, 3, 7, LP_TYPE_F32},
+    {1, 1, 1, 1, 0, 1, 1, LP_TYPE_F32},          {4, 2, 16, 16, 0, 33, 7, LP_TYPE_F16},
+    {6, 6, 13, 21, 70, 7, 64, LP_TYPE_BF16},     {32, 4, 128, 128, 100, 2, 64, LP_TYPE_F16},
+    {70, 1, 33, 17, 63, 3, 7, LP_TYPE_F32},      {8, 2, 64, 64, 3000, 2, 64, LP_TYPE_F16},
+    {2, 1, 8, 8, 32765, 5, 64, LP_TYPE_BF16},    {2, 1, 600, 520, 20, 3, 7, LP_TYPE_F32},
+    {32, 4, 128, 128, 100, 2, 64, LP_TYPE_Q8_0}, {4, 2, 96, 32, 1030, 20, 7, LP_TYPE_Q8_0},
 };
-
-struct gqa {
-    struct gqa_case c;
-    int64_t n_keys, q_stride, out_stride;
-    float *q, *k_rows, *v_rows;
-    struct cache k, v;
-};
-
-static void gqa(struct lp_device *dev, const struct gqa *g, int64_t first, int64_t n, float *out) {
-    struct lp_op_gqa op = {.q = g->q + first * g->q_stride,
-                           .q_stride = g->q_stride,
-                           .k = &g->k.view,
-                           .v = &g->v.view,
-                           .visible = {.first_pos = g->c.first_pos + first, .n_queries = n},
-                           .n_heads = g->c.n_heads,
-                           .n_kv_heads = g->c.n_kv_heads,
-                           .head_dim = g->c.head_dim,
-                           .v_dim = g->c.v_dim,
-                           .scale = 1.0f / sqrtf((float)g->c.head_dim),
-                           .out = out + first * g->out_stride,
-                           .out_stride = g->out_stride};
-    dev->backend->gqa(dev, &op);
-}
-
-static void gqa_formula(const struct gqa *g, float *out) {
-    const struct gqa_case *c = &g->c;
-    double *p = new_array(g->n_keys, sizeof *p), scale = 1.0f / sqrtf((float)c->head_dim);
-    for (int64_t q = 0; q < c->n_queries; q++)
-        for (int32_t h = 0; h < c->n_heads; h++) {
-            int64_t n = c->first_pos + q + 1, kv = h / (c->n_heads / c->n_kv_heads);
-            double max = -INFINITY, sum = 0;
-            for (int64_t s = 0; s < n; s++) {
-                p[s] = 0;
-                for (int32_t d = 0; d < c->head_dim; d++)
-                    p[s] += (double)g->q[q * g->q_stride + (int64_t)h * c->head_dim + d] *
-                            g->k_rows[(s * c->n_kv_heads + kv) * c->head_dim + d];
-                p[s] *= scale;
-                if (p[s] > max) max = p[s];
-            }
-            for (int64_t s = 0; s < n; s++) sum += p[s] = exp(p[s] - max);
-            for (int32_t d = 0; d < c->v_dim; d++) {
-                double value = 0;
-                for (int64_t s = 0; s < n; s++)
-                    value += p[s] * g->v_rows[(s * c->n_kv_heads + kv) * c->v_dim + d];
-                out[q * g->out_stride + (int64_t)h * c->v_dim + d] = (float)(value / sum);
-            }
-        }
-    lp_free(p);
-}
 
 static void check_gqa_case(const struct gqa_case *c, uint64_t seed) {
     struct lp_rng rng;
-    lp_rng_init(&rng, seed);
-    struct gqa g = {.c = *c, .n_keys = c->first_pos + c->n_queries};
+    struct gqa g;
     struct devices d;
-    g.q_stride = (int64_t)c->n_heads * c->head_dim + 2;
-    g.out_stride = (int64_t)c->n_heads * c->v_dim + 5;
-    g.q = random_floats(&rng, c->n_queries * g.q_stride, 2.0f);
-    int32_t k_width = c->n_kv_heads * c->head_dim, v_width = c->n_kv_heads * c->v_dim;
-    g.k_rows = random_floats(&rng, g.n_keys * k_width, 1.0f);
-    g.v_rows = random_floats(&rng, g.n_keys * v_width, 1.0f);
-    g.k = new_cache(&rng, g.k_rows, g.n_keys, k_width, c->type, c->page_tokens);
-    g.v = new_cache(&rng, g.v_rows, g.n_keys, v_width, c->type, c->page_tokens);
-    int32_t q_width = c->n_heads * (c->head_dim > c->v_dim ? c->head_dim : c->v_dim);
-    struct lp_reserve need = {
-        .n_rows = c->n_queries, .n_context = g.n_keys, .max_width = q_width, .n_heads = c->n_heads};
+    lp_rng_init(&rng, seed);
+    make_gqa(&g, c, &rng);
+    struct lp_reserve need = gqa_reserve(&g);
     open_devices(&d, &need);
     int64_t n = c->n_queries, stride = g.out_stride;
     float *expected = new_array(n * stride, sizeof(float)), *out[N_DEVICES],
@@ -474,17 +211,16 @@ static void check_gqa_case(const struct gqa_case *c, uint64_t seed) {
         assert_close(out[i], expected, n, stride, stride - 5, "gqa");
     }
     for (int i = 2; i <= N_SAME; i++) assert_same_bits(out[i], out[1], n * stride, "threads");
-    struct cache k = new_cache(&rng, g.k_rows, g.n_keys, k_width, c->type, 5), old = g.k;
+    struct cache old = g.k, k = new_cache(&rng, g.k_rows, g.n_keys, old.view.width, c->type, 5);
     g.k = k; // another page layout for the keys alone, and one query a call
     for (int64_t q = 0; q < n; q++) gqa(d.dev[1 + (int)(q % N_SAME)], &g, q, 1, chunked);
     assert_same_bits(chunked, out[1], n * stride, "chunks");
     g.k = old;
     for (int i = 0; i < N_DEVICES; i++) lp_free(out[i]);
-    void *blocks[] = {expected, chunked, g.q, g.k_rows, g.v_rows};
-    for (int i = 0; i < 5; i++) lp_free(blocks[i]);
+    lp_free(expected);
+    lp_free(chunked);
     free_cache(&k);
-    free_cache(&g.k);
-    free_cache(&g.v);
+    free_gqa(&g);
     close_devices(&d);
 }
 

@@ -218,61 +218,79 @@ static void test_rope(void **state) {
     close_devices(&d);
 }
 
-// Every 16-bit pattern's value, the points half-way to the next, and what lies beside them.
+// Values that test rounding. F16, BF16: a 16-bit pattern's value, the point half-way to the next, and
+// what lies beside it. Others: any size, and some halves of the block's step.
+static void rounding_values(struct lp_rng *rng, lp_type type, float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        uint16_t half = (uint16_t)lp_rng_u64(rng);
+        bool is_bf16 = type == LP_TYPE_BF16;
+        float low = is_bf16 ? lp_bf16_to_f32(half) : lp_f16_to_f32(half);
+        float high = is_bf16 ? lp_bf16_to_f32(half + 1) : lp_f16_to_f32(half + 1);
+        bool finite = isfinite(low) && isfinite(high);
+        x[i] = lp_rng_normal(rng);
+        if (type == LP_TYPE_Q8_0) {
+            if (i % 3 == 0) x[i] = (float)((int)(lp_rng_u64(rng) % 255) - 127) * 0.5f;
+            if (i % 97 == 0) x[i] = 127.0f;
+            if (i % 1009 == 0) x[i] = low;
+        } else if (i % 4 == 0)
+            x[i] = low;
+        else if (i % 4 == 1 && finite)
+            x[i] = low + (high - low) * 0.5f;
+        else if (i % 4 == 2 && finite)
+            x[i] = low + (high - low) * 0.499f;
+    }
+}
+
+// Rows of the cache, read by the type's definition: NaN where x is, else the bytes of x's rounding.
+static void check_row(const struct cache *cache, int64_t pos, const float *x) {
+    const struct lp_type_info *info = lp_type_info(cache->view.type);
+    const unsigned char *row = cache_row(cache, pos);
+    unsigned char expected[64 * 4];
+    uint64_t row_bytes = 0;
+    assert_true(lp_type_row_bytes(info->id, (uint64_t)cache->view.width, &row_bytes));
+    info->quantize(x, expected, (size_t)cache->view.width);
+    for (uint64_t at = 0; at < row_bytes; at += info->block_bytes) {
+        float values[32];
+        info->dequant(expected + at, values, info->block_values);
+        if (isnan(values[0])) {
+            info->dequant(row + at, values, info->block_values);
+            assert_true(isnan(values[0]));
+        } else
+            assert_memory_equal(row + at, expected + at, info->block_bytes);
+    }
+    for (uint64_t gap = row_bytes; gap < cache->view.row_bytes; gap++)
+        assert_int_equal(row[gap], 0xff);
+}
+
+static void check_cache_write(struct lp_device *dev, struct lp_rng *rng, lp_type type,
+                              int32_t slot_offset) {
+    enum { ROWS = 40, FIRST = 3, STRIDE = 66 };
+    int32_t width = type == LP_TYPE_Q8_0 ? 64 : 37;
+    float *zero = new_array((ROWS + 5) * width, sizeof(float)), *x = new_array(ROWS * STRIDE, 4);
+    rounding_values(rng, type, x, ROWS * STRIDE);
+    struct cache cache = new_cache_at(rng, zero, ROWS + 5, width, type, 7, slot_offset);
+    struct lp_op_cache_write op = {&cache.view, x, STRIDE, FIRST, ROWS};
+    dev->backend->cache_write(dev, &op);
+    for (int64_t s = 0; s < ROWS + 5; s++) {
+        bool written = s >= FIRST && s < FIRST + ROWS;
+        check_row(&cache, s, written ? x + (s - FIRST) * STRIDE : zero);
+    }
+    free_cache(&cache);
+    lp_free(zero), lp_free(x);
+}
+
 static void test_cache_write(void **state) {
     (void)state;
-    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16};
-    enum { WIDTH = 37, ROWS = 40 };
+    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0};
     struct devices d;
-    struct lp_reserve need = {.n_rows = ROWS, .max_width = WIDTH};
+    struct lp_reserve need = {.n_rows = 40, .max_width = 64};
     open_devices(&d, &need);
     struct lp_rng rng;
     lp_rng_init(&rng, 31);
-    for (int type = 0; type < 3; type++)
-        for (int k = 0; k < N_DEVICES; k++) {
-            float *zero = new_array((ROWS + 5) * WIDTH, sizeof(float)),
-                  *x = random_floats(&rng, ROWS * (WIDTH + 2), 1.0f);
-            for (int64_t i = 0; i < ROWS * (WIDTH + 2); i++) {
-                uint16_t half = (uint16_t)lp_rng_u64(&rng);
-                float low =
-                    types[type] == LP_TYPE_BF16 ? lp_bf16_to_f32(half) : lp_f16_to_f32(half);
-                float high = types[type] == LP_TYPE_BF16 ? lp_bf16_to_f32(half + 1)
-                                                         : lp_f16_to_f32(half + 1);
-                if (i % 4 == 0)
-                    x[i] = low;
-                else if (i % 4 == 1 && isfinite(low) && isfinite(high))
-                    x[i] = low + (high - low) * 0.5f;
-                else if (i % 4 == 2 && isfinite(low) && isfinite(high))
-                    x[i] = low + (high - low) * 0.499f;
-            }
-            struct cache cache = new_cache(&rng, zero, ROWS + 5, WIDTH, types[type], 7);
-            struct lp_op_cache_write op = {&cache.view, x, WIDTH + 2, 3, ROWS};
-            d.dev[k]->backend->cache_write(d.dev[k], &op);
-            for (int64_t s = 0; s < ROWS + 5; s++) {
-                const unsigned char *row = cache.block +
-                                           (size_t)cache.pages[s / 7] * cache.view.page_bytes +
-                                           (size_t)(s % 7) * cache.view.row_bytes;
-                for (int64_t i = 0; i < WIDTH; i++) {
-                    float value = s < 3 || s >= 3 + ROWS ? 0 : x[(s - 3) * (WIDTH + 2) + i];
-                    uint16_t half = types[type] == LP_TYPE_F16 ? lp_f32_to_f16(value)
-                                                               : lp_f32_to_bf16(value),
-                             stored;
-                    memcpy(&stored, row + 2 * i, 2);
-                    if (types[type] == LP_TYPE_F32)
-                        assert_memory_equal(row + 4 * i, &value, 4);
-                    else if (isnan(value))
-                        assert_true(isnan(types[type] == LP_TYPE_F16 ? lp_f16_to_f32(stored)
-                                                                     : lp_bf16_to_f32(stored)));
-                    else
-                        assert_int_equal(stored, half);
-                }
-                for (size_t gap = WIDTH * (types[type] == LP_TYPE_F32 ? 4 : 2);
-                     gap < cache.view.row_bytes; gap++)
-                    assert_int_equal(row[gap], 0xff);
-            }
-            free_cache(&cache);
-            lp_free(zero), lp_free(x);
-        }
+    for (int type = 0; type < 4; type++)
+        for (int k = 0; k < N_DEVICES; k++)
+            for (int32_t slot_offset = 0; slot_offset < 2; slot_offset++)
+                check_cache_write(d.dev[k], &rng, types[type], slot_offset);
     close_devices(&d);
 }
 

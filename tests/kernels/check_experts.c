@@ -89,7 +89,7 @@ static void compose(struct lp_device *dev, const struct setup *s, int64_t t, flo
 }
 
 static void every_type(const char *level, int n_threads) {
-    static const int64_t rows[] = {1, 2, 5, 17, 35};
+    static const int64_t rows[] = {1, 2, 8, 17, 35};
     struct lp_device *dev = open_cpu(n_threads, level, &need);
     struct lp_rng rng;
     lp_rng_init(&rng, 21);

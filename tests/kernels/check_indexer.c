@@ -14,6 +14,7 @@ static const struct index_case cases[] = {
     {3, 13, 40, 30, 33, 7, LP_TYPE_F16},     {32, 128, 64, 300, 7, 64, LP_TYPE_BF16},
     {64, 128, 100, 500, 2, 64, LP_TYPE_F16}, {70, 24, 50, 131, 40, 64, LP_TYPE_F32},
     {4, 32, 512, 100, 33, 64, LP_TYPE_F16},  {2, 8, 2048, 4000, 2, 64, LP_TYPE_F16},
+    {32, 128, 64, 300, 7, 64, LP_TYPE_Q8_0}, {3, 32, 40, 30, 33, 7, LP_TYPE_Q8_0},
 };
 
 struct index_data {

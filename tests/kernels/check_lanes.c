@@ -1,6 +1,6 @@
 // The inner functions of each instruction set this machine has: sums against double, the same bits
 // however a product is cut (L1), no access behind the sizes (L2: arrays end where the sanitizer
-// sees it), exact limits of exp and NaN (L3).
+// sees it), exact limits of exp and NaN (L3), Q8_0 blocks as quant/ makes and reads them.
 #include "attn_fixture.h"
 
 #include "backend/cpu/cpu_features.h"
@@ -127,12 +127,91 @@ static void test_relu_sum(void **state) {
         }
 }
 
+// One of many kinds of 32 values, by number: of every size, ties, values beside ties, not finite.
+static void q8_0_values(struct lp_rng *rng, int kind, float *x) {
+    float size = ldexpf(1.0f, (int)(lp_rng_u64(rng) % 276) - 149);
+    for (int j = 0; j < 32; j++) {
+        uint32_t bits = (uint32_t)lp_rng_u64(rng);
+        int tie = (int)(bits % 255) - 127; // of 127 steps, in halves
+        switch (kind % 8) {
+        case 0: // zeros of both signs
+            x[j] = bits & 1 ? -0.0f : 0.0f;
+            break;
+        case 1: // any float
+            memcpy(&x[j], &bits, 4);
+            break;
+        case 2: // any float that is finite
+            bits &= 0xff7fffffu;
+            memcpy(&x[j], &bits, 4);
+            break;
+        case 3:
+            x[j] = j == 5 ? -127.0f : (float)tie * 0.5f;
+            break;
+        case 4:
+            x[j] = j == 31 ? 127.0f : nextafterf((float)tie * 0.5f, bits & 256 ? 999 : -999);
+            break;
+        default:
+            x[j] = size * lp_rng_normal(rng);
+        }
+    }
+    if (kind % 64 == 7) x[lp_rng_u64(rng) % 32] = kind % 128 == 7 ? NAN : -INFINITY;
+}
+
+// The bytes of quant/quantize.c, at any address, and nothing behind them.
+static void test_q8_0_store(void **state) {
+    (void)state;
+    enum { BLOCKS = 5, BYTES = BLOCKS * 34 };
+    const struct lp_type_info *q8_0 = lp_type_info(LP_TYPE_Q8_0);
+    for (int i = 0; i < n_tables; i++) {
+        struct lp_rng rng;
+        lp_rng_init(&rng, 5);
+        for (int round = 0; round < 20000; round++) {
+            float x[BLOCKS * 32];
+            unsigned char expected[BYTES], row[BYTES + 8];
+            int n_blocks = 1 + round % BLOCKS, from = round % 7;
+            for (int b = 0; b < n_blocks; b++) q8_0_values(&rng, round * BLOCKS + b, x + b * 32);
+            memset(row, 0x77, sizeof row);
+            q8_0->quantize(x, expected, (size_t)n_blocks * 32);
+            tables[i]->store(LP_TYPE_Q8_0, x, row + from, (size_t)n_blocks * 32);
+            assert_memory_equal(row + from, expected, (size_t)n_blocks * 34);
+            for (int at = 0; at < BYTES + 8; at++)
+                if (at < from || at >= from + n_blocks * 34) assert_int_equal(row[at], 0x77);
+        }
+    }
+}
+
+// Every scale with random integers.
+static void test_q8_0_load(void **state) {
+    (void)state;
+    const struct lp_type_info *q8_0 = lp_type_info(LP_TYPE_Q8_0);
+    for (int i = 0; i < n_tables; i++) {
+        struct lp_rng rng;
+        lp_rng_init(&rng, 6);
+        for (uint32_t scale = 0; scale < 65536; scale++) {
+            unsigned char row[1 + 34];
+            float expected[32], out[34] = {[32] = 1.5f, [33] = 2.5f};
+            for (int j = 0; j < 32; j++) row[3 + j] = (unsigned char)lp_rng_u64(&rng);
+            memcpy(row + 1, &(uint16_t){(uint16_t)scale}, 2);
+            q8_0->dequant(row + 1, expected, 32);
+            tables[i]->load(LP_TYPE_Q8_0, row + 1, out, 32);
+            for (int j = 0; j < 32; j++)
+                if (!isnan(expected[j]))
+                    assert_same_bits(&out[j], &expected[j], 1, "load");
+                else
+                    assert_true(isnan(out[j]));
+            assert_true(out[32] == 1.5f && out[33] == 2.5f);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
         cmocka_unit_test(test_softmax_step),
         cmocka_unit_test(test_softmax_all_infinite),
         cmocka_unit_test(test_relu_sum),
+        cmocka_unit_test(test_q8_0_store),
+        cmocka_unit_test(test_q8_0_load),
     };
     find_tables();
     return cmocka_run_group_tests_name("lanes", tests, NULL, NULL);

@@ -3,14 +3,24 @@
 // result.
 #include "mat_fixture.h"
 
-#define MAX_ROWS 64
+#define MAX_ROWS 65
 #define BOUND 1e-5
 
+// The first cuts calls of more than 40 rows, the second none.
 static const struct lp_reserve need = {.n_rows = 40, .max_width = 4200};
+static const struct lp_reserve wide = {.n_rows = MAX_ROWS, .max_width = 4200};
 
 struct shape {
     int64_t n_in, n_out, n_rows;
 };
+
+static bool has_level(const char *level) {
+    struct lp_device *dev = NULL;
+    struct lp_device_options options = {.n_threads = 1, .cpu_level = level};
+    if (lp_backend_cpu.open(&dev, &options, NULL) != LP_OK) return false;
+    lp_backend_cpu.close(dev);
+    return true;
+}
 
 // Inner sizes for a type: one block, some odd number of them, more than one chunk.
 static int64_t pick_n_in(const struct lp_type_info *info, int which) {
@@ -98,13 +108,17 @@ static void best_agrees(void **state) {
     (void)state;
     every_type_and_shape("auto", 2);
 }
+static void avx2_agrees(void **state) {
+    (void)state;
+    if (!has_level("avx2")) skip();
+    every_type_and_shape("avx2", 1);
+}
 
 // The smallest and largest quants, -128 of Q8_0 among them, against activations all of one size:
 // the largest integer sums there can be.
-static void extreme_blocks_agree(void **state) {
-    (void)state;
+static void extreme_blocks_of_level(const char *level) {
     static const int fills[] = {0x00, 0xff, 0x80, 0x7f, 0x88, 0x77, 0x0f, 0xf0};
-    struct lp_device *dev = open_cpu(1, "auto", &need);
+    struct lp_device *dev = open_cpu(1, level, &need);
     struct lp_rng rng;
     lp_rng_init(&rng, 2);
     FOR_WEIGHT_TYPES(info)
@@ -116,42 +130,59 @@ static void extreme_blocks_agree(void **state) {
     dev->backend->close(dev);
 }
 
-// Rows alone, in groups, at other places, with other threads: the same bits.
-static void bits_do_not_depend_on_rows_or_threads(void **state) {
+static void extreme_blocks_agree(void **state) {
     (void)state;
-    struct lp_device *devs[] = {open_cpu(1, "auto", &need), open_cpu(2, "auto", &need),
-                                open_cpu(3, "auto", &need), open_cpu(1, "plain", &need)};
+    extreme_blocks_of_level("auto");
+    if (has_level("avx2")) extreme_blocks_of_level("avx2");
+}
+
+// Rows alone, in groups, at other places, with other threads, cut into slices or not: the same bits;
+// those of the avx2 and the best level as well, which differ in nothing but the width of a vector.
+static void bits_do_not_depend_on_rows_threads_or_width(void **state) {
+    (void)state;
+    static const int64_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65};
+    struct lp_device *devs[] = {open_cpu(1, "auto", &need),
+                                open_cpu(1, "auto", &wide),
+                                open_cpu(2, "auto", &wide),
+                                open_cpu(3, "auto", &need),
+                                has_level("avx2") ? open_cpu(2, "avx2", &wide) : NULL,
+                                open_cpu(1, "plain", &need)};
+    const size_t n_devs = sizeof devs / sizeof devs[0];
     struct lp_rng rng;
     lp_rng_init(&rng, 3);
     FOR_WEIGHT_TYPES(info) for (int which = 0; which < 5; which += 2) {
-        int64_t n_in = pick_n_in(info, which), n_out = 37;
+        int64_t n_in = pick_n_in(info, which), n_out = which == 2 ? 37 : 7;
         struct lp_weight w = new_weight(info->id, n_in, n_out, 1, -1, &rng);
         float *x = random_floats(&rng, MAX_ROWS * n_in), *all = new_floats(MAX_ROWS * n_out, 0);
         float *y = new_floats(MAX_ROWS * n_out, 0);
-        for (size_t d = 0; d < 4; d++) {
+        for (size_t d = 0; d < n_devs; d++) {
+            if (!devs[d]) continue;
+            bool plain = d + 1 == n_devs;
             struct lp_op_matmul op = {.w = &w,
                                       .x = x,
                                       .x_stride = n_in,
-                                      .y = d == 0 || d == 3 ? all : y,
+                                      .y = d == 0 || plain ? all : y,
                                       .y_stride = n_out,
                                       .n_rows = MAX_ROWS};
             devs[d]->backend->matmul(devs[d], &op);
-            if (d == 1 || d == 2) assert_memory_equal(y, all, MAX_ROWS * n_out * sizeof *y);
-            static const int64_t counts[] = {1, 2, 3, 5, 8, 17};
-            for (int i = 0; i < 6; i++) {
+            if (d > 0 && !plain) assert_memory_equal(y, all, MAX_ROWS * n_out * sizeof *y);
+            for (size_t i = plain ? 4 : 0; i < sizeof counts / sizeof counts[0];
+                 i += plain ? 5 : 1) {
                 int64_t first = (int64_t)(lp_rng_u64(&rng) % (uint64_t)(MAX_ROWS - counts[i] + 1));
                 op.x = x + first * n_in;
                 op.y = y;
                 op.n_rows = counts[i];
                 devs[d]->backend->matmul(devs[d], &op);
-                assert_memory_equal(y, all + first * n_out,
-                                    (size_t)(counts[i] * n_out) * sizeof *y);
+                if (memcmp(y, all + first * n_out, (size_t)(counts[i] * n_out) * sizeof *y) != 0)
+                    fail_msg("%s, device %zu: %lld rows differ from the same rows among %d",
+                             info->name, d, (long long)counts[i], MAX_ROWS);
             }
         }
         lp_free((void *)w.data);
         lp_free(x), lp_free(all), lp_free(y);
     }
-    for (size_t d = 0; d < 4; d++) devs[d]->backend->close(devs[d]);
+    for (size_t d = 0; d < n_devs; d++)
+        if (devs[d]) devs[d]->backend->close(devs[d]);
 }
 
 // A NaN or infinity makes its row non-finite and leaves the others alone; so does a scale of a
@@ -237,9 +268,10 @@ static void embed_copies_exact_rows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(best_agrees),
+        cmocka_unit_test(avx2_agrees),
         cmocka_unit_test(plain_agrees),
         cmocka_unit_test(extreme_blocks_agree),
-        cmocka_unit_test(bits_do_not_depend_on_rows_or_threads),
+        cmocka_unit_test(bits_do_not_depend_on_rows_threads_or_width),
         cmocka_unit_test(non_finite_values_reach_the_output),
         cmocka_unit_test(activations_of_any_size_agree),
         cmocka_unit_test(embed_copies_exact_rows),

@@ -34,7 +34,17 @@ static void every_tensor_of_every_golden_model_is_accounted_for(void **state) {
     }
 }
 
-static void the_mini_model_leaves_only_its_mtp_layer_out(void **state) {
+static const struct lp_fact *mtp_fact(const struct lp_hparams *h) {
+    const struct lp_fact *found = NULL;
+    for (int32_t i = 0; i < h->n_facts; i++)
+        if (strcmp(h->facts[i].name, "MTP layer") == 0) {
+            assert_null(found);
+            found = &h->facts[i];
+        }
+    return found;
+}
+
+static void the_mini_model_is_bound_to_its_last_tensor(void **state) {
     (void)state;
     static struct lp_hparams h;
     struct lp_gguf *gguf;
@@ -45,10 +55,21 @@ static void the_mini_model_leaves_only_its_mtp_layer_out(void **state) {
     assert_int_equal(lp_binding_make(&binding, &h, gguf, any_weight, NULL, &err), LP_OK);
     // 3 global, a dense layer of 18, MoE layers of 23, an MTP layer of 27 (spec of the
     // architecture)
-    assert_int_equal(binding.n_bound, 3 + 18 + 4 * 23);
-    assert_int_equal(binding.n_ignored, 27);
-    for (uint64_t k = 0; k < binding.n_ignored; k++)
-        assert_memory_equal(binding.ignored[k].tensor->name.data, "blk.5.", 6);
+    assert_int_equal(binding.n_bound, 3 + 18 + 4 * 23 + 27);
+    assert_int_equal(binding.n_ignored, 0);
+    assert_true(binding.has_mtp);
+    assert_int_equal(h.index_role[5], LP_INDEXER_FULL);
+    // its matrices are Q8_0, 8.5 bits, but for the router and indexer.proj: 256 x (8 + 4) of F32
+    struct lp_mtp_size size = lp_binding_mtp_size(&binding, &h);
+    uint64_t n_bytes = 0;
+    for (uint64_t i = 0; i < lp_gguf_n_tensors(gguf); i++)
+        if (memcmp(lp_gguf_tensor_at(gguf, i)->name.data, "blk.5.", 6) == 0)
+            n_bytes += lp_gguf_tensor_at(gguf, i)->n_bytes;
+    assert_int_equal(size.n_bytes, n_bytes);
+    assert_true(size.bits_per_weight > 8.5 && size.bits_per_weight < 8.6);
+    assert_non_null(mtp_fact(&h));
+    assert_non_null(strstr(mtp_fact(&h)->value, "block 5, "));
+    assert_non_null(strstr(mtp_fact(&h)->value, " MB, 8.5 bits per weight"));
     lp_binding_release(&binding);
     // a backend without a kernel for a type: named before anything runs
     assert_int_equal(lp_binding_make(&binding, &h, gguf, no_q8_0, NULL, &err),
@@ -63,9 +84,110 @@ static void the_mini_model_leaves_only_its_mtp_layer_out(void **state) {
     lp_gguf_close(gguf);
 }
 
+// A golden model with tensors renamed in its directory: pairs of names of one length, NULL at the end.
+static void open_renamed(struct lp_gguf **gguf, const char *path, const char *const *names) {
+    struct lp_err err;
+    char copy[] = "/tmp/limpid-binding-XXXXXX";
+    FILE *in = fopen(path, "rb"), *out = fdopen(mkstemp(copy), "wb");
+    assert_true(in && out);
+    assert_int_equal(fseek(in, 0, SEEK_END), 0);
+    size_t n = (size_t)ftell(in);
+    char *bytes = malloc(n);
+    rewind(in);
+    assert_int_equal(fread(bytes, 1, n, in), n);
+    for (; *names; names += 2) {
+        size_t length = strlen(names[0]);
+        assert_int_equal(length, strlen(names[1]));
+        char *at = memmem(bytes, n, names[0], length);
+        assert_non_null(at);
+        memcpy(at, names[1], length);
+    }
+    assert_int_equal(fwrite(bytes, 1, n, out), n);
+    fclose(in);
+    fclose(out);
+    free(bytes);
+    assert_int_equal(lp_gguf_open(gguf, copy, &err), LP_OK);
+    remove(copy); // the mapping stays
+}
+
+static void check_mtp(const char *path, const char *const *names, bool usable, uint64_t n_ignored,
+                      const char *reason) {
+    static struct lp_hparams h;
+    struct lp_gguf *gguf;
+    struct lp_binding binding;
+    struct lp_err err;
+    open_renamed(&gguf, path, names);
+    assert_int_equal(lp_hparams_read(&h, gguf, &err), LP_OK);
+    assert_int_equal(lp_binding_make(&binding, &h, gguf, any_weight, NULL, &err), LP_OK);
+    assert_int_equal(binding.has_mtp, usable);
+    assert_int_equal(binding.n_ignored, n_ignored);
+    assert_int_equal(binding.n_bound + binding.n_ignored, lp_gguf_n_tensors(gguf));
+    for (uint64_t i = 0; i < n_ignored; i++) {
+        assert_memory_equal(binding.ignored[i].tensor->name.data, "blk.5.", 6);
+        assert_non_null(strstr(binding.ignored[i].reason, reason));
+    }
+    for (int s = 0; s < LP_N_SLOTS && !usable; s++)
+        assert_null(binding.blocks[h.n_layers].tensor[s]);
+    assert_non_null(mtp_fact(&h));
+    if (!usable) assert_string_equal(mtp_fact(&h)->value, "none that can be used");
+    lp_binding_release(&binding);
+    lp_gguf_close(gguf);
+}
+
+static void a_damaged_mtp_layer_is_left_out_whole(void **state) {
+    (void)state;
+    static const char path[] = "tests/golden/dsa_sparse.gguf";
+    uint64_t n_mtp = 27;
+    check_mtp(path, (const char *const[]){NULL}, true, 0, "");
+    check_mtp(path,
+              (const char *const[]){"blk.5.nextn.enorm.weight", "blk.5.nextn.other.weight", NULL},
+              false, n_mtp, "not usable: tensor blk.5.nextn.enorm.weight is missing");
+    check_mtp(
+        path,
+        (const char *const[]){"blk.5.indexer.attn_k.weight", "blk.5.indexer.attn_x.weight", NULL},
+        false, n_mtp, "not usable: tensor blk.5.indexer.attn_k.weight is missing");
+    check_mtp(path, // a missing alternative is noticed when all rows of the table are bound
+              (const char *const[]){"blk.5.attn_k_b.weight", "blk.5.attn_x_b.weight", NULL}, false,
+              n_mtp, "not usable: tensor blk.5.attn_k_b.weight is missing");
+    check_mtp(path, // exchanged: attn_output has the shape of a norm
+              (const char *const[]){"blk.5.attn_output.weight", "blk.5.xxxxxxxxxxx.weight",
+                                    "blk.5.nextn.hnorm.weight", "blk.5.attn_output.weight",
+                                    "blk.5.xxxxxxxxxxx.weight", "blk.5.nextn.hnorm.weight", NULL},
+              false, n_mtp, "not usable: tensor blk.5.attn_output.weight has shape");
+    check_mtp(path, // optional: output_norm takes its place; the unknown tensor is named
+              (const char *const[]){"blk.5.nextn.shared_head_norm.weight",
+                                    "blk.5.nextn.shared_head_xxxx.weight", NULL},
+              true, 1, "not part of an MTP layer");
+}
+
+static void only_the_first_of_several_mtp_layers_is_used(void **state) {
+    (void)state;
+    static struct lp_hparams h;
+    struct lp_gguf *gguf;
+    struct lp_binding binding;
+    struct lp_err err;
+    assert_int_equal(lp_gguf_open(&gguf, "models/mini-glm-dsa.gguf", &err), LP_OK);
+    assert_int_equal(lp_hparams_read(&h, gguf, &err), LP_OK);
+    h.n_layers = 4; // as if blocks 4, a decoder layer, and 5 were MTP layers
+    h.n_nextn = 2;
+    assert_int_equal(lp_binding_make(&binding, &h, gguf, any_weight, NULL, &err), LP_OK);
+    assert_false(binding.has_mtp);
+    assert_int_equal(binding.n_bound, 3 + 18 + 3 * 23);
+    assert_int_equal(binding.n_ignored, 23 + 27);
+    for (uint64_t k = 0; k < binding.n_ignored; k++)
+        assert_non_null(strstr(binding.ignored[k].reason,
+                               memcmp(binding.ignored[k].tensor->name.data, "blk.5.", 6) == 0
+                                   ? "behind the first one"
+                                   : "blk.4.nextn.eh_proj.weight is missing"));
+    lp_binding_release(&binding);
+    lp_gguf_close(gguf);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tensor_of_every_golden_model_is_accounted_for),
-        cmocka_unit_test(the_mini_model_leaves_only_its_mtp_layer_out)};
+        cmocka_unit_test(the_mini_model_is_bound_to_its_last_tensor),
+        cmocka_unit_test(a_damaged_mtp_layer_is_left_out_whole),
+        cmocka_unit_test(only_the_first_of_several_mtp_layers_is_used)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

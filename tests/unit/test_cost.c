@@ -100,10 +100,13 @@ static void copies_are_those_of_placement(void **state) {
     open_file(&o, GOLDEN("dsa_shared"));
     uint64_t copies = 8 * LAYER_VECTORS + 4 * (INDEX_NORM + INDEX_PROJ) +
                       5 * (ROUTER + ROUTER_BIAS) + 64 + 16 / 2;
+    copies += LAYER_VECTORS + INDEX_NORM + INDEX_PROJ + ROUTER + ROUTER_BIAS + 3 * 64; // MTP
     assert_int_equal(lp_cost_float32_bytes(&o.h, &o.binding), 4 * copies);
     uint64_t mapped = 8 * LAYER + 4 * (INDEX_KEY + INDEX_QUERY) + 3 * DENSE +
                       5 * (6 * EXPERT + SHARED) + 2 * HEAD;
-    assert_int_equal(lp_cost_mapped_bytes(&o.h, &o.binding), 2 * mapped);
+    assert_int_equal(lp_cost_mapped_bytes(&o.h, &o.binding, false), 2 * mapped);
+    mapped += LAYER + INDEX_KEY + INDEX_QUERY + 6 * EXPERT + SHARED + 64 * 128; // MTP
+    assert_int_equal(lp_cost_mapped_bytes(&o.h, &o.binding, true), 2 * mapped);
     close_file(&o);
 }
 

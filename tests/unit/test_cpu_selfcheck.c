@@ -1,5 +1,6 @@
-// Kernel choice: the expected kernel for every type and level, and a self-check that rejects
-// kernels which read a type of the same size as if it were another.
+// Kernel choice: the expected kernel for every type and level, and self-checks that reject kernels
+// which read a type of the same size as if it were another, and lanes tables with one bad function.
+#include "backend/cpu/cpu_lanes.h"
 #include "backend/cpu/cpu_matmul.h"
 
 #include <setjmp.h>
@@ -64,10 +65,98 @@ static void every_type_gets_its_kernel(void **state) {
     }
 }
 
+// ---- lanes: each broken function does what the plain one does, and spoils one value behind it
+
+static void bad_mul_nt(int m, int n, int k, const float *a, ptrdiff_t lda, const float *b,
+                       ptrdiff_t ldb, float *c, ptrdiff_t row_step, ptrdiff_t col_step) {
+    lp_cpu_lanes_plain.mul_nt(m, n, k, a, lda, b, ldb, c, row_step, col_step);
+    c[(m - 1) * row_step + (n - 1) * col_step] += 1e-3f;
+}
+static void bad_mul_nn(int m, int n, int k, const float *a, ptrdiff_t lda, const float *b,
+                       ptrdiff_t ldb, float *c, ptrdiff_t ldc, bool add) {
+    (void)add; // += taken for =
+    lp_cpu_lanes_plain.mul_nn(m, n, k, a, lda, b, ldb, c, ldc, false);
+}
+static void bad_mul_rows(int n, int k, const float *a, const int32_t *rows, const float *b,
+                         ptrdiff_t ldb, float *c) {
+    (void)rows; // taken for 0, 1, 2, ...
+    lp_cpu_lanes_plain.mul_nn(1, n, k, a, k, b, ldb, c, n, true);
+}
+static void bad_transpose(int n_rows, int n_cols, const float *in, ptrdiff_t ld_in, float *out,
+                          ptrdiff_t ld_out) {
+    lp_cpu_lanes_plain.transpose(n_rows, n_cols, in, ld_in, out, ld_out);
+    float swap = out[3];
+    out[3] = out[4];
+    out[4] = swap;
+}
+static float bad_softmax_step(float *s, int n, float scale, float *max, float *sum) {
+    lp_cpu_lanes_plain.softmax_step(s, n, scale, max, sum);
+    return 1; // the maximum moved
+}
+static void bad_relu_sum(int m, int n, const float *s, ptrdiff_t lds, const float *w, float *acc) {
+    lp_cpu_lanes_plain.relu_sum(m - 1, n, s, lds, w, acc);
+}
+static void bad_scale(float *x, size_t n, float factor) {
+    lp_cpu_lanes_plain.scale(x, n - 1, factor);
+}
+static void bad_silu_mul(const float *gate, const float *up, float *y, size_t n) {
+    lp_cpu_lanes_plain.silu_mul(up, gate, y, n);
+}
+static void bad_load(lp_type type, const void *row, float *out, size_t n) {
+    lp_cpu_lanes_plain.load(type, row, out, n);
+    if (type == LP_TYPE_BF16) out[n - 1] = 0;
+}
+static void bad_store(lp_type type, const float *in, void *row, size_t n) {
+    lp_cpu_lanes_plain.store(type, in, row, n);
+    if (type == LP_TYPE_Q8_0) ((uint8_t *)row)[35]++; // a scale of the second block
+}
+
+static void wrong_lanes_are_rejected(void **state) {
+    (void)state;
+    struct lp_cpu_lanes good = lp_cpu_lanes_plain;
+    assert_true(lp_cpu_lanes_selfcheck(&good));
+#define REJECT(function)                                                                           \
+    {                                                                                              \
+        struct lp_cpu_lanes bad = good;                                                            \
+        bad.function = bad_##function;                                                             \
+        assert_false(lp_cpu_lanes_selfcheck(&bad));                                                \
+    }
+    REJECT(mul_nt)
+    REJECT(mul_nn)
+    REJECT(mul_rows)
+    REJECT(transpose)
+    REJECT(softmax_step)
+    REJECT(relu_sum)
+    REJECT(scale)
+    REJECT(silu_mul)
+    REJECT(load)
+    REJECT(store)
+#undef REJECT
+}
+
+static void every_level_gets_its_lanes(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t bits;
+    } levels[] = {{"plain", LP_CPU_LEVEL_PLAIN},
+                  {"avx2", LP_CPU_LEVEL_AVX2},
+                  {"avx512", LP_CPU_LEVEL_AVX512},
+                  {"avx512", LP_CPU_LEVEL_VNNI}};
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
+        if (!have(levels[l].bits)) continue;
+        struct lp_cpu_device dev = {.features = levels[l].bits};
+        lp_cpu_lanes_choose(&dev);
+        assert_string_equal(dev.lanes->name, levels[l].name);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(wrong_kernels_are_rejected),
         cmocka_unit_test(every_type_gets_its_kernel),
+        cmocka_unit_test(wrong_lanes_are_rejected),
+        cmocka_unit_test(every_level_gets_its_lanes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 #include "lp_test.h"
 
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "kv/pages.h"
 
@@ -10,7 +11,12 @@ static struct lp_device *device(void) {
     return dev;
 }
 
-static const struct lp_kv_layer layers[2] = {{{576, 128, 0, 0}}, {{576, 0, 0, 0}}};
+static const struct lp_kv_layer layers[2] = {{.width = {576, 128, 0, 0}},
+                                             {.width = {576, 0, 0, 0}}};
+// Every kind of state somewhere, and a layer as the MTP one is.
+static const struct lp_kv_layer mixed[3] = {
+    {.width = {96, 32, 0, 0}}, {.width = {0, 32, 64, 128}}, {.width = {96}, .slot_offset = 1}};
+enum { MIXED_WIDTH = 96 + 32 + 32 + 64 + 128 + 96, PAGE = LP_KV_PAGE_TOKENS };
 
 // P1 of pages.h: the pages of all tables are different, and free + taken = all.
 static void check_pages(const struct lp_page_table *tables, int n_tables, const struct lp_kv *kv) {
@@ -90,9 +96,237 @@ static void unknown_types_and_absurd_sizes_are_refused(void **state) {
     lp_backend_ref.close(dev);
 }
 
+static void pages_count_their_holders(void **state) {
+    (void)state;
+    struct lp_device *dev = device();
+    struct lp_kv *kv;
+    struct lp_rng rng;
+    int32_t held[64], n_held = 0, refs[10] = {0}; // held: one entry a reference
+    lp_rng_init(&rng, 3);
+    assert_int_equal(lp_kv_new(&kv, dev, layers, 2, LP_TYPE_BF16, 10 * PAGE, NULL), LP_OK);
+    for (int round = 0; round < 5000; round++) {
+        int64_t n_free = 0;
+        uint64_t what = lp_rng_u64(&rng) % 3;
+        int32_t at = n_held ? (int32_t)(lp_rng_u64(&rng) % (uint64_t)n_held) : 0;
+        if (what == 0 && n_held < 64) {
+            int32_t page = lp_kv_page_take(kv);
+            for (int32_t p = 0; p < 10; p++) n_free += refs[p] == 0;
+            assert_int_equal(page >= 0, n_free > 0); // -1 exactly when none is free
+            n_free = 0;
+            if (page >= 0) {
+                assert_int_equal(refs[page], 0);
+                refs[page]++;
+                held[n_held++] = page;
+            }
+        } else if (what == 1 && n_held > 0 && n_held < 64) {
+            lp_kv_page_share(kv, held[at]);
+            refs[held[at]]++;
+            held[n_held++] = held[at];
+        } else if (n_held > 0) {
+            lp_kv_page_put(kv, held[at]);
+            refs[held[at]]--;
+            held[at] = held[--n_held];
+        }
+        for (int32_t p = 0; p < 10; p++) {
+            assert_int_equal(lp_kv_page_refs(kv, p), refs[p]);
+            n_free += refs[p] == 0;
+        }
+        assert_int_equal(lp_kv_n_free(kv), n_free);
+    }
+    while (n_held > 0) lp_kv_page_put(kv, held[--n_held]);
+    assert_int_equal(lp_kv_n_free(kv), lp_kv_n_pages(kv));
+    lp_kv_free(kv);
+    lp_backend_ref.close(dev);
+}
+
+// A page's bytes of one kind and layer, found by the view, as the operations find them.
+static uint8_t *bytes_at(const struct lp_kv *kv, int32_t layer, int kind,
+                         const struct lp_page_table *table, int64_t slot, size_t *n) {
+    struct lp_cache_view view = lp_kv_view(kv, layer, (enum lp_kv_kind)kind, table);
+    *n = view.row_bytes;
+    if (!view.base) return NULL;
+    return (uint8_t *)view.base + (size_t)view.pages[slot / PAGE] * view.page_bytes +
+           (size_t)(slot % PAGE) * view.row_bytes;
+}
+
+static uint8_t value_of(int seed, int32_t layer, int kind, int64_t slot, size_t byte) {
+    return (uint8_t)(seed * 151 + layer * 37 + kind * 61 + slot * 7 + (int64_t)byte * 3);
+}
+
+// Writes (check false) or compares the first page of a table with the values of a seed.
+static void fill_page(const struct lp_kv *kv, const struct lp_page_table *table, int seed,
+                      bool check) {
+    for (int32_t l = 0; l < 3; l++)
+        for (int kind = 0; kind < LP_KV_N_KINDS; kind++)
+            for (int64_t slot = 0; slot < PAGE; slot++) {
+                size_t n;
+                uint8_t *at = bytes_at(kv, l, kind, table, slot, &n);
+                for (size_t i = 0; at && i < n; i++) {
+                    uint8_t value = value_of(seed, l, kind, slot, i);
+                    if (check)
+                        assert_int_equal(at[i], value);
+                    else
+                        at[i] = value;
+                }
+            }
+}
+
+static void a_page_moves_with_all_its_state(void **state) {
+    (void)state;
+    const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0};
+    const size_t value_bytes[] = {4 * 32, 2 * 32, 2 * 32, 34}; // of 32 values; Q8_0 has a scale
+    for (int t = 0; t < 4; t++) {
+        struct lp_device *dev = device();
+        struct lp_kv *kv;
+        struct lp_page_table a = {0}, b = {0};
+        assert_int_equal(lp_kv_new(&kv, dev, mixed, 3, types[t], 3 * PAGE, NULL), LP_OK);
+        assert_int_equal(lp_kv_type(kv), types[t]);
+        assert_int_equal(lp_kv_token_bytes(kv), MIXED_WIDTH / 32 * value_bytes[t]);
+        assert_int_equal(lp_kv_page_bytes(kv), MIXED_WIDTH / 32 * value_bytes[t] * PAGE);
+        assert_int_equal(lp_kv_bytes(kv), 3 * lp_kv_page_bytes(kv));
+        assert_int_equal(lp_page_table_grow(&a, kv, PAGE, NULL), LP_OK);
+        assert_int_equal(lp_page_table_grow(&b, kv, PAGE, NULL), LP_OK);
+        fill_page(kv, &a, 1, false);
+        fill_page(kv, &b, 2, false);
+        lp_kv_page_copy(kv, b.pages[0], a.pages[0]);
+        fill_page(kv, &b, 1, true);
+        fill_page(kv, &a, 1, true);
+        // Read, then written into the other: in the order of layers and kinds.
+        uint8_t *host = malloc(lp_kv_page_bytes(kv));
+        fill_page(kv, &a, 3, false);
+        lp_kv_page_read(kv, a.pages[0], host);
+        size_t at = 0, n;
+        for (int32_t l = 0; l < 3; l++)
+            for (int kind = 0; kind < LP_KV_N_KINDS; kind++)
+                for (int64_t slot = 0; slot < PAGE && bytes_at(kv, l, kind, &a, slot, &n); slot++)
+                    for (size_t i = 0; i < n; i++)
+                        assert_int_equal(host[at++], value_of(3, l, kind, slot, i));
+        assert_int_equal(at, lp_kv_page_bytes(kv));
+        lp_kv_page_write(kv, b.pages[0], host);
+        fill_page(kv, &b, 3, true);
+        free(host);
+        lp_page_table_release(&a, kv);
+        lp_page_table_release(&b, kv);
+        lp_kv_free(kv);
+        lp_backend_ref.close(dev);
+    }
+}
+
+static void q8_0_needs_whole_blocks(void **state) {
+    (void)state;
+    struct lp_device *dev = device();
+    struct lp_kv *kv;
+    struct lp_err err;
+    const struct lp_kv_layer odd[2] = {{.width = {64}}, {.width = {0, 0, 80, 64}}};
+    assert_int_equal(lp_kv_new(&kv, dev, odd, 2, LP_TYPE_Q8_0, 100, &err), LP_STATUS_INVALID);
+    assert_non_null(strstr(err.text, "layer 1"));
+    assert_non_null(strstr(err.text, "80"));
+    assert_int_equal(lp_kv_new(&kv, dev, odd, 2, LP_TYPE_F16, 100, &err), LP_OK);
+    lp_kv_free(kv);
+    lp_backend_ref.close(dev);
+}
+
+// What a cache operation writes at a position is found in the slot behind it, over a page's border too.
+static void the_slot_offset_reaches_the_view(void **state) {
+    (void)state;
+    struct lp_device *dev = device();
+    struct lp_kv *kv;
+    struct lp_page_table table = {0};
+    float row[96], zero[96] = {0};
+    assert_int_equal(lp_kv_new(&kv, dev, mixed, 3, LP_TYPE_F32, 3 * PAGE, NULL), LP_OK);
+    assert_int_equal(lp_page_table_grow(&table, kv, PAGE + 1, NULL), LP_OK);
+    struct lp_cache_view view = lp_kv_view(kv, 2, LP_KV_LATENT, &table);
+    assert_int_equal(view.slot_offset, 1);
+    assert_int_equal(lp_kv_view(kv, 0, LP_KV_LATENT, &table).slot_offset, 0);
+    for (int i = 0; i < 96; i++) row[i] = (float)i + 1;
+    for (int64_t slot = 0; slot <= PAGE; slot++) {
+        size_t n;
+        memcpy(bytes_at(kv, 2, LP_KV_LATENT, &table, slot, &n), zero, sizeof zero);
+    }
+    struct lp_op_cache_write op = {
+        .cache = &view, .x = row, .x_stride = 96, .first_pos = PAGE - 1, .n_rows = 1};
+    dev->backend->cache_write(dev, &op);
+    for (int64_t slot = 0; slot <= PAGE; slot++) {
+        size_t n;
+        const void *at = bytes_at(kv, 2, LP_KV_LATENT, &table, slot, &n);
+        assert_memory_equal(at, slot == PAGE ? row : zero, n);
+    }
+    lp_page_table_release(&table, kv);
+    lp_kv_free(kv);
+    lp_backend_ref.close(dev);
+}
+
+static void appended_pages_belong_to_the_table(void **state) {
+    (void)state;
+    struct lp_device *dev = device();
+    struct lp_kv *kv;
+    struct lp_page_table table = {0}, second = {0};
+    assert_int_equal(lp_kv_new(&kv, dev, layers, 2, LP_TYPE_F16, 40 * PAGE, NULL), LP_OK);
+    for (int i = 0; i < 20; i++) { // past the first capacity
+        int32_t page = lp_kv_page_take(kv);
+        assert_int_equal(lp_page_table_append(&table, kv, page, i < 19 ? PAGE : 5, NULL), LP_OK);
+        lp_kv_page_share(kv, page);
+        assert_int_equal(lp_page_table_append(&second, kv, page, PAGE, NULL), LP_OK);
+    }
+    assert_int_equal(table.n_tokens, 19 * PAGE + 5);
+    check_pages(&table, 1, kv);
+    assert_int_equal(lp_page_table_grow(&table, kv, 20 * PAGE + 1, NULL), LP_OK); // goes on behind
+    assert_int_equal(table.n_pages, 21);
+    assert_int_equal(lp_kv_n_free(kv), 40 - 21);
+    lp_page_table_release(&table, kv);
+    assert_int_equal(lp_kv_n_free(kv), 20); // the second table's are still held
+    for (int i = 0; i < 20; i++) assert_int_equal(lp_kv_page_refs(kv, second.pages[i]), 1);
+    lp_page_table_release(&second, kv);
+    assert_int_equal(lp_kv_n_free(kv), 40);
+    lp_kv_free(kv);
+    lp_backend_ref.close(dev);
+}
+
+// Without memory the caller keeps the page, and the table what it had.
+static void append_and_grow_without_memory(void **state) {
+    (void)state;
+    struct lp_device *dev = device();
+    struct lp_kv *kv;
+    struct lp_err err;
+    assert_int_equal(lp_kv_new(&kv, dev, layers, 2, LP_TYPE_F16, 40 * PAGE, NULL), LP_OK);
+    for (int64_t had = 0; had <= 16; had += 16)
+        for (size_t nth = 1; nth <= 2; nth++) { // the host's numbers, the device's
+            struct lp_page_table table = {0};
+            assert_int_equal(lp_page_table_grow(&table, kv, had * PAGE, NULL), LP_OK);
+            int32_t page = lp_kv_page_take(kv);
+            lp_alloc_fail_after(nth);
+            lp_status status = lp_page_table_append(&table, kv, page, PAGE, &err);
+            lp_status grown = lp_page_table_grow(&table, kv, (had + 1) * PAGE, &err);
+            lp_alloc_fail_after(0);
+            assert_int_equal(status, LP_STATUS_MEMORY);
+            assert_int_equal(grown, LP_STATUS_MEMORY);
+            assert_int_equal(table.n_pages, had);
+            assert_int_equal(lp_kv_page_refs(kv, page), 1);
+            assert_int_equal(lp_page_table_append(&table, kv, page, PAGE, NULL), LP_OK);
+            check_pages(&table, 1, kv);
+            lp_page_table_release(&table, kv);
+            assert_int_equal(lp_kv_n_free(kv), 40);
+        }
+    lp_kv_free(kv);
+    for (size_t nth = 1; nth < 20; nth++) { // making a cache
+        lp_alloc_fail_after(nth);
+        lp_status status = lp_kv_new(&kv, dev, mixed, 3, LP_TYPE_Q8_0, PAGE, &err);
+        lp_alloc_fail_after(0);
+        if (!status) lp_kv_free(kv);
+        assert_int_equal(status, nth <= 5 + 6 ? LP_STATUS_MEMORY : LP_OK);
+    }
+    lp_backend_ref.close(dev);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pages_are_never_shared_nor_lost), cmocka_unit_test(sizes_and_views),
-        cmocka_unit_test(unknown_types_and_absurd_sizes_are_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pages_are_never_shared_nor_lost),
+                                       cmocka_unit_test(sizes_and_views),
+                                       cmocka_unit_test(unknown_types_and_absurd_sizes_are_refused),
+                                       cmocka_unit_test(pages_count_their_holders),
+                                       cmocka_unit_test(a_page_moves_with_all_its_state),
+                                       cmocka_unit_test(q8_0_needs_whole_blocks),
+                                       cmocka_unit_test(the_slot_offset_reaches_the_view),
+                                       cmocka_unit_test(appended_pages_belong_to_the_table),
+                                       cmocka_unit_test(append_and_grow_without_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

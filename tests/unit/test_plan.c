@@ -3,11 +3,13 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <string.h>
+
 #include <cmocka.h>
 
 #include "model/model.h"
 
-static void check_file(const char *path, lp_type type, int64_t context, int64_t chunk) {
+static void check_file(const char *path, const struct lp_plan_request *ask) {
     struct lp_err err;
     struct lp_gguf *gguf;
     struct lp_device *dev, *other;
@@ -20,11 +22,13 @@ static void check_file(const char *path, lp_type type, int64_t context, int64_t 
     assert_int_equal(lp_backend_ref.open(&dev, NULL, &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&other, NULL, &err), LP_OK);
     assert_int_equal(lp_model_load(&model, gguf, dev, 1, &err), LP_OK);
+    assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, other, ask, &err), LP_OK);
+    lp_model_kv_layers(model, ask->with_mtp, layers);
+    assert_int_equal(lp_kv_new(&kv, dev, layers, lp_model_kv_count(model, ask->with_mtp),
+                               ask->kv_type, ask->n_kv_tokens, &err),
+                     LP_OK);
     assert_int_equal(
-        lp_plan_make(&plan, &model->h, &model->binding, other, type, context, chunk, &err), LP_OK);
-    lp_model_kv_layers(model, layers);
-    assert_int_equal(lp_kv_new(&kv, dev, layers, model->h.n_layers, type, context, &err), LP_OK);
-    assert_int_equal(lp_runner_new(&runner, model, kv, chunk, context, &err), LP_OK);
+        lp_runner_new(&runner, model, kv, ask->chunk, ask->context, ask->with_mtp, &err), LP_OK);
     assert_int_equal(plan.float32_bytes, model->owned_bytes);
     assert_int_equal(plan.kv_token_bytes, lp_kv_token_bytes(kv));
     assert_int_equal(plan.kv_bytes, lp_kv_bytes(kv));
@@ -39,12 +43,19 @@ static void check_file(const char *path, lp_type type, int64_t context, int64_t 
 
 static void plan_is_what_is_taken(void **state) {
     (void)state;
-    check_file("tests/golden/dsa_shared.gguf", LP_TYPE_F16, 1000, 64);
-    check_file("tests/golden/ds2_lite.gguf", LP_TYPE_F32, 64, 1);
-    check_file("tests/golden/glm45.gguf", LP_TYPE_BF16, 129, 16);
+    check_file("tests/golden/dsa_shared.gguf",
+               &(struct lp_plan_request){LP_TYPE_F16, 1000, 1000, 64, false});
+    check_file("tests/golden/dsa_shared.gguf",
+               &(struct lp_plan_request){LP_TYPE_F16, 1000, 5000, 64, true});
+    check_file("tests/golden/ds2_lite.gguf",
+               &(struct lp_plan_request){LP_TYPE_F32, 64, 640, 1, false});
+    check_file("tests/golden/glm45.gguf",
+               &(struct lp_plan_request){LP_TYPE_BF16, 129, 129, 16, false});
+    check_file("tests/golden/glm45.gguf",
+               &(struct lp_plan_request){LP_TYPE_BF16, 129, 129, 16, true});
 }
 
-static void refuses_what_the_cache_refuses(void **state) {
+static void refuses_what_cache_and_runner_refuse(void **state) {
     (void)state;
     struct lp_err err;
     struct lp_gguf *gguf;
@@ -54,11 +65,13 @@ static void refuses_what_the_cache_refuses(void **state) {
     assert_int_equal(lp_gguf_open(&gguf, "tests/golden/llama.gguf", &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&dev, NULL, &err), LP_OK);
     assert_int_equal(lp_model_load(&model, gguf, dev, 1, &err), LP_OK);
-    assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, dev, LP_TYPE_F16, 0, 1, &err),
-                     LP_STATUS_INVALID);
-    assert_int_equal(
-        lp_plan_make(&plan, &model->h, &model->binding, dev, LP_TYPE_Q8_0, 64, 1, &err),
-        LP_STATUS_INVALID);
+    static const struct lp_plan_request refused[] = {{LP_TYPE_F16, 64, 0, 1, false},
+                                                     {LP_TYPE_Q4_K, 64, 64, 1, false},
+                                                     {LP_TYPE_F16, 64, 64, 1, true}};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
+        assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, dev, &refused[i], &err),
+                         LP_STATUS_INVALID);
+    assert_non_null(strstr(err.text, "no MTP layer")); // llama has none
     lp_model_free(model);
     lp_backend_ref.close(dev);
     lp_gguf_close(gguf);
@@ -66,6 +79,6 @@ static void refuses_what_the_cache_refuses(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(plan_is_what_is_taken),
-                                       cmocka_unit_test(refuses_what_the_cache_refuses)};
+                                       cmocka_unit_test(refuses_what_cache_and_runner_refuse)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,15 +4,6 @@
 #include <math.h>
 #include <string.h>
 
-const struct lp_cpu_lanes *lp_cpu_lanes_of(const struct lp_cpu_device *dev) {
-#if defined(__x86_64__)
-    if ((dev->features & LP_CPU_LEVEL_AVX512) == LP_CPU_LEVEL_AVX512) return &lp_cpu_lanes_avx512;
-    if ((dev->features & LP_CPU_LEVEL_AVX2) == LP_CPU_LEVEL_AVX2) return &lp_cpu_lanes_avx2;
-#endif
-    (void)dev;
-    return &lp_cpu_lanes_plain;
-}
-
 const char *lp_cpu_attn_kernel(const struct lp_cpu_device *dev, const char *op) {
     static const char *const rows[][4] = {
         // operation, plain, avx2, avx512
@@ -21,7 +12,7 @@ const char *lp_cpu_attn_kernel(const struct lp_cpu_device *dev, const char *op) 
         {"mla_expanded", "plain_mla_expanded", "avx2_mla_expanded", "avx512_mla_expanded"},
         {"index_select", "plain_index_select", "avx2_index_select", "avx512_index_select"},
     };
-    const char *isa = lp_cpu_lanes_of(dev)->name;
+    const char *isa = dev->lanes->name;
     int column = strcmp(isa, "avx512") == 0 ? 3 : strcmp(isa, "avx2") == 0 ? 2 : 1;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (strcmp(rows[i][0], op) == 0) return rows[i][column];

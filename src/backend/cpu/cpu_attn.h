@@ -29,16 +29,16 @@ static inline int64_t lp_cpu_ld(int64_t n) {
 }
 
 static inline void *lp_cpu_cache_row(const struct lp_cache_view *cache, int64_t pos) {
-    size_t page = (size_t)cache->pages[pos / cache->page_tokens];
+    int64_t slot = pos + cache->slot_offset;
+    size_t page = (size_t)cache->pages[slot / cache->page_tokens];
     return (char *)cache->base + page * cache->page_bytes +
-           (size_t)(pos % cache->page_tokens) * cache->row_bytes;
+           (size_t)(slot % cache->page_tokens) * cache->row_bytes;
 }
 
-// The byte offset of value i of a row.
-static inline const void *lp_cpu_cache_value(const struct lp_cache_view *cache, int64_t pos,
-                                             int32_t i) {
-    return (const char *)lp_cpu_cache_row(cache, pos) +
-           (cache->type == LP_TYPE_F32 ? 4 : 2) * (size_t)i;
+// The byte offset of value i in a row; of block types, i is the first of a block.
+static inline size_t lp_cpu_cache_offset(const struct lp_cache_view *cache, int32_t i) {
+    const struct lp_type_info *type = lp_type_info(cache->type);
+    return (size_t)i / type->block_values * type->block_bytes;
 }
 
 static inline int64_t lp_cpu_visible_count(const struct lp_visible *v, int64_t query) {
@@ -61,8 +61,6 @@ static inline int64_t lp_cpu_segment_max(int64_t n_context) {
     int64_t n = (n_context + 1023) / 1024;
     return n < LP_CPU_MAX_SEGMENTS ? n : LP_CPU_MAX_SEGMENTS;
 }
-
-const struct lp_cpu_lanes *lp_cpu_lanes_of(const struct lp_cpu_device *dev);
 
 // A walk through scratch memory. With base NULL it only counts.
 struct lp_cpu_cut {

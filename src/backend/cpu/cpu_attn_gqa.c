@@ -72,12 +72,12 @@ static void load_block(const struct gqa_job *job, struct worker_scratch *w, int6
                        int64_t key, int n_keys) {
     const struct lp_op_gqa *op = job->op;
     int64_t ld_key = lp_cpu_ld(op->head_dim), ld_value = lp_cpu_ld(op->v_dim);
+    size_t k_offset = lp_cpu_cache_offset(op->k, (int32_t)(kv_head * op->head_dim));
+    size_t v_offset = lp_cpu_cache_offset(op->v, (int32_t)(kv_head * op->v_dim));
     for (int i = 0; i < n_keys; i++) {
-        job->lanes->load(op->k->type,
-                         lp_cpu_cache_value(op->k, key + i, (int32_t)(kv_head * op->head_dim)),
+        job->lanes->load(op->k->type, (char *)lp_cpu_cache_row(op->k, key + i) + k_offset,
                          w->keys + i * ld_key, (size_t)op->head_dim);
-        job->lanes->load(op->v->type,
-                         lp_cpu_cache_value(op->v, key + i, (int32_t)(kv_head * op->v_dim)),
+        job->lanes->load(op->v->type, (char *)lp_cpu_cache_row(op->v, key + i) + v_offset,
                          w->values + i * ld_value, (size_t)op->v_dim);
     }
 }
@@ -213,10 +213,11 @@ static void plan(struct gqa_job *job, struct lp_cpu_device *dev) {
 void lp_cpu_gqa(struct lp_device *device, const struct lp_op_gqa *op) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
-    struct gqa_job job = {
-        .op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
+    struct gqa_job job = {.op = op, .lanes = dev->lanes, .scratch = (char *)dev->attn_scratch};
     int64_t dim = max_dim(op->head_dim, op->v_dim);
     if (op->visible.n_queries == 0) return;
+    assert(lp_cache_type_fits(op->k->type, op->head_dim) &&
+           lp_cache_type_fits(op->v->type, op->v_dim));
     job.worker_bytes = cut_worker(&w, NULL, op->head_dim, op->v_dim);
     assert(dim <= MAX_DIM && (size_t)dev->n_workers * job.worker_bytes <= dev->attn_scratch_bytes);
     job.group = op->n_heads / op->n_kv_heads;

@@ -192,8 +192,7 @@ static void plan(struct absorbed_job *job, struct lp_cpu_device *dev) {
 void lp_cpu_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorbed *op) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
-    struct absorbed_job job = {
-        .op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
+    struct absorbed_job job = {.op = op, .lanes = dev->lanes, .scratch = (char *)dev->attn_scratch};
     job.worker_bytes = cut_worker(&w, NULL, op->latent, op->rope);
     assert((size_t)dev->n_workers * job.worker_bytes <= dev->attn_scratch_bytes);
     if (op->visible.n_queries == 0) return;

@@ -218,8 +218,7 @@ static void run_tasks(void *job_, int worker, int n_workers) {
 void lp_cpu_mla_expanded(struct lp_device *device, const struct lp_op_mla_expanded *op) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
-    struct expanded_job job = {
-        .op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
+    struct expanded_job job = {.op = op, .lanes = dev->lanes, .scratch = (char *)dev->attn_scratch};
     int64_t n_queries = op->visible.n_queries, tile = n_queries < MAX_TILE ? n_queries : MAX_TILE;
     if (n_queries == 0) return;
     // With fewer heads than workers, shorter tiles keep all of them busy.

@@ -37,6 +37,7 @@ static lp_status cpu_open(struct lp_device **out, const struct lp_device_options
         return status;
     }
     lp_cpu_mat_choose(dev);
+    lp_cpu_lanes_choose(dev);
     *out = &dev->base;
     return LP_OK;
 }
@@ -118,6 +119,7 @@ const struct lp_backend lp_backend_cpu = {
     .free = cpu_free,
     .write = cpu_write,
     .read = cpu_read,
+    .copy = cpu_read,
     .host_memory = true,
     .supports = cpu_supports,
     .matmul_kernel = cpu_matmul_kernel,

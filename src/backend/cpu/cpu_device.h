@@ -20,6 +20,7 @@
 
 struct lp_cpu_mat_kernel; // cpu_matmul.h
 struct lp_cpu_mat_scratch;
+struct lp_cpu_lanes; // cpu_lanes.h
 
 struct lp_cpu_device {
     struct lp_device base; // first
@@ -30,6 +31,7 @@ struct lp_cpu_device {
 
     const struct lp_cpu_mat_kernel *mat_kernels[LP_TYPE_COUNT]; // NULL: not a weight type
     struct lp_cpu_mat_scratch *mat_scratch;
+    const struct lp_cpu_lanes *lanes; // of attention, indexer and elementwise operations
 
     struct lp_reserve reserved;  // element-wise maximum of all lp_backend.reserve calls
     unsigned char *attn_scratch; // 64-byte aligned
@@ -51,6 +53,12 @@ static inline void lp_cpu_run(struct lp_cpu_device *dev, int64_t n_ops, lp_worke
     else
         lp_workers_run(dev->workers, fn, job);
 }
+
+// Fills dev->lanes with the highest table that the features allow and that passes
+// lp_cpu_lanes_selfcheck; a table that fails is named in the log. In cpu_selfcheck.c.
+void lp_cpu_lanes_choose(struct lp_cpu_device *dev);
+// Whether a table agrees with the plain one on fixed random values. In cpu_selfcheck.c.
+bool lp_cpu_lanes_selfcheck(const struct lp_cpu_lanes *lanes);
 
 // cpu_matmul.c, cpu_head_matmul.c, cpu_experts.c
 void lp_cpu_embed(struct lp_device *dev, const struct lp_op_embed *op);

@@ -16,8 +16,7 @@ struct row_job {
 static void run(struct lp_device *device, const void *op, int64_t n_rows, int64_t width,
                 int64_t n_pieces, lp_worker_fn fn) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
-    struct row_job job = {
-        .op = op, .lanes = lp_cpu_lanes_of(dev), .n_rows = n_rows, .n_pieces = n_pieces};
+    struct row_job job = {.op = op, .lanes = dev->lanes, .n_rows = n_rows, .n_pieces = n_pieces};
     lp_cpu_run(dev, n_rows * width, fn, &job);
 }
 

@@ -71,16 +71,18 @@ static float silu(float a) {
     return a / (1.0f + expf(-a));
 }
 
+// next: the weights behind those of up
 static void up_block(const struct experts_job *job, const struct lp_cpu_mat *gate,
                      const struct lp_cpu_mat *up, int64_t row, int32_t begin, int32_t end,
-                     const struct lp_cpu_mat_worker *w) {
+                     const uint8_t *next, const struct lp_cpu_mat_worker *w) {
     const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
     int n_rows = gate->n_out - row < LP_MAT_ROWS ? (int)(gate->n_out - row) : LP_MAT_ROWS;
     for (int32_t p = begin; p < end; p += LP_MAT_MAX_X) {
         int64_t n = end - p < LP_MAT_MAX_X ? end - p : LP_MAT_MAX_X;
-        lp_cpu_mat_block(gate, row, n_rows, input_rows(job, gate, s->rows + p), n, w->panel,
-                         w->tile);
-        lp_cpu_mat_block(up, row, n_rows, input_rows(job, up, s->rows + p), n, w->panel, w->tile2);
+        lp_cpu_mat_block(gate, row, n_rows, input_rows(job, gate, s->rows + p), n,
+                         lp_cpu_mat_row(up, row), w->panel, w->tile);
+        lp_cpu_mat_block(up, row, n_rows, input_rows(job, up, s->rows + p), n, next, w->panel,
+                         w->tile2);
         for (int64_t i = 0; i < n; i++) {
             float *hidden = s->hidden + s->order[p + i] * job->width + row;
             for (int r = 0; r < n_rows; r++)
@@ -89,15 +91,28 @@ static void up_block(const struct experts_job *job, const struct lp_cpu_mat *gat
     }
 }
 
-static void up_item(const struct experts_job *job, int64_t item,
+// Where the gate weights of an item begin; NULL past the last one.
+static const uint8_t *gate_of(const struct experts_job *job, int64_t item) {
+    if (item >= job->n_active * job->n_up_items) return NULL;
+    struct lp_cpu_mat gate = lp_cpu_mat_of(job->dev, job->op->gate,
+                                           job->dev->mat_scratch->active[item / job->n_up_items]);
+    return lp_cpu_mat_row(&gate, item % job->n_up_items * job->up_blocks * LP_MAT_ROWS);
+}
+
+static void up_item(const struct experts_job *job, int64_t item, int64_t following,
                     const struct lp_cpu_mat_worker *w) {
     const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
     int32_t expert = s->active[item / job->n_up_items];
     struct lp_cpu_mat gate = lp_cpu_mat_of(job->dev, job->op->gate, expert);
     struct lp_cpu_mat up = lp_cpu_mat_of(job->dev, job->op->up, expert);
     int64_t row = item % job->n_up_items * job->up_blocks * LP_MAT_ROWS;
-    for (int64_t b = 0; b < job->up_blocks && row < gate.n_out; b++, row += LP_MAT_ROWS)
-        up_block(job, &gate, &up, row, s->begins[expert], s->begins[expert + 1], w);
+    int64_t end = row + job->up_blocks * LP_MAT_ROWS;
+    if (end > gate.n_out) end = gate.n_out;
+    for (; row < end; row += LP_MAT_ROWS)
+        up_block(job, &gate, &up, row, s->begins[expert], s->begins[expert + 1],
+                 row + LP_MAT_ROWS < end ? lp_cpu_mat_row(&gate, row + LP_MAT_ROWS)
+                                         : gate_of(job, following),
+                 w);
 }
 
 // ---- phase 2
@@ -128,19 +143,31 @@ static void add_weighted(const struct experts_job *job, const float *pairs, int6
     }
 }
 
-static void down_item(const struct experts_job *job, int64_t item,
+// Rows of the a-th active expert's down matrix; NULL where there are none.
+static const uint8_t *down_of(const struct experts_job *job, int64_t a, int64_t row) {
+    if (row >= job->op->down->n_out) return NULL;
+    struct lp_cpu_mat down =
+        lp_cpu_mat_of(job->dev, job->op->down, job->dev->mat_scratch->active[a]);
+    return lp_cpu_mat_row(&down, row);
+}
+
+static void down_item(const struct experts_job *job, int64_t item, int64_t following,
                       const struct lp_cpu_mat_worker *w) {
     const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
-    const int64_t n_out = job->op->down->n_out;
-    int64_t row = item * job->down_blocks * LP_MAT_ROWS;
-    for (int64_t b = 0; b < job->down_blocks && row < n_out; b++, row += LP_MAT_ROWS) {
-        int n_rows = n_out - row < LP_MAT_ROWS ? (int)(n_out - row) : LP_MAT_ROWS;
+    const int64_t n_out = job->op->down->n_out, item_rows = job->down_blocks * LP_MAT_ROWS;
+    int64_t row = item * item_rows, end = row + item_rows < n_out ? row + item_rows : n_out;
+    for (; row < end; row += LP_MAT_ROWS) {
+        int n_rows = end - row < LP_MAT_ROWS ? (int)(end - row) : LP_MAT_ROWS;
+        int64_t next_row = row + LP_MAT_ROWS < end ? row + LP_MAT_ROWS : following * item_rows;
         for (int64_t a = 0; a < job->n_active; a++) {
-            int32_t e = s->active[a], begin = s->begins[e];
+            int32_t e = s->active[a], end_pair = s->begins[e + 1];
             struct lp_cpu_mat down = lp_cpu_mat_of(job->dev, job->op->down, e);
-            lp_cpu_mat_block(&down, row, n_rows, hidden_rows(job, s->order + begin),
-                             s->begins[e + 1] - begin, w->panel,
-                             w->pairs + (int64_t)begin * LP_MAT_ROWS);
+            const uint8_t *next =
+                a + 1 < job->n_active ? down_of(job, a + 1, row) : down_of(job, 0, next_row);
+            for (int32_t p = s->begins[e]; p < end_pair; p += LP_MAT_MAX_X)
+                lp_cpu_mat_block(&down, row, n_rows, hidden_rows(job, s->order + p),
+                                 end_pair - p < LP_MAT_MAX_X ? end_pair - p : LP_MAT_MAX_X, next,
+                                 w->panel, w->pairs + (int64_t)p * LP_MAT_ROWS);
         }
         add_weighted(job, w->pairs, row, n_rows);
     }
@@ -164,9 +191,11 @@ static void experts_worker(void *job_, int worker, int n_workers) {
                              (int64_t)begin, (int64_t)end, s->act);
         meet(job, n_workers);
     }
-    int64_t item;
-    while ((item = atomic_fetch_add(&job->next_up, 1)) < job->n_active * job->n_up_items)
-        up_item(job, item, w);
+    int64_t item = lp_cpu_take(&job->next_up), following;
+    for (; item < job->n_active * job->n_up_items; item = following) {
+        following = lp_cpu_take(&job->next_up);
+        up_item(job, item, following, w);
+    }
     meet(job, n_workers);
     if (job->q8_hidden) {
         lp_worker_range((size_t)job->n_pairs, 1, worker, n_workers, &begin, &end);
@@ -174,8 +203,11 @@ static void experts_worker(void *job_, int worker, int n_workers) {
                              s->hidden_act);
         meet(job, n_workers);
     }
-    while ((item = atomic_fetch_add(&job->next_down, 1)) < job->n_down_items)
-        down_item(job, item, w);
+    item = lp_cpu_take(&job->next_down);
+    for (; item < job->n_down_items; item = following) {
+        following = lp_cpu_take(&job->next_down);
+        down_item(job, item, following, w);
+    }
 }
 
 static void plan_items(struct experts_job *job) {

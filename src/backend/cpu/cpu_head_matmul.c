@@ -49,16 +49,28 @@ static struct lp_cpu_rows inputs_of_head(const struct head_job *job, int64_t hea
                                 (size_t)(per_row * n_quads) * sizeof *act, NULL};
 }
 
-static void head_item(const struct head_job *job, int64_t item,
+// Where the weights of an item begin; NULL past the last one.
+static const uint8_t *weights_of(const struct head_job *job, int64_t item) {
+    int64_t head = item / job->n_row_items;
+    if (head >= job->op->w->n_mats) return NULL;
+    struct lp_cpu_mat mat = lp_cpu_mat_of(job->dev, job->op->w, head);
+    return lp_cpu_mat_row(&mat, item % job->n_row_items * job->item_blocks * LP_MAT_ROWS);
+}
+
+static void head_item(const struct head_job *job, int64_t item, int64_t following,
                       const struct lp_cpu_mat_worker *scratch) {
     const struct lp_op_head_matmul *op = job->op;
     int64_t head = item / job->n_row_items;
     int64_t row = item % job->n_row_items * job->item_blocks * LP_MAT_ROWS;
     struct lp_cpu_mat mat = lp_cpu_mat_of(job->dev, op->w, head);
     struct lp_cpu_rows x = inputs_of_head(job, head);
-    for (int64_t b = 0; b < job->item_blocks && row < mat.n_out; b++, row += LP_MAT_ROWS) {
-        int n_rows = mat.n_out - row < LP_MAT_ROWS ? (int)(mat.n_out - row) : LP_MAT_ROWS;
-        lp_cpu_mat_block(&mat, row, n_rows, x, job->n_x, scratch->panel, scratch->tile);
+    int64_t end = row + job->item_blocks * LP_MAT_ROWS;
+    if (end > mat.n_out) end = mat.n_out;
+    for (; row < end; row += LP_MAT_ROWS) {
+        int n_rows = end - row < LP_MAT_ROWS ? (int)(end - row) : LP_MAT_ROWS;
+        const uint8_t *next = row + LP_MAT_ROWS < end ? lp_cpu_mat_row(&mat, row + LP_MAT_ROWS)
+                                                      : weights_of(job, following);
+        lp_cpu_mat_block(&mat, row, n_rows, x, job->n_x, next, scratch->panel, scratch->tile);
         for (int64_t t = 0; t < job->n_x; t++) {
             float *y =
                 op->y + (job->first_x + t) * op->y_row_stride + head * op->y_head_stride + row;
@@ -77,10 +89,11 @@ static void head_worker(void *job_, int worker, int n_workers) {
         if (n_workers > 1) lp_workers_barrier(job->dev->workers);
     }
     const int64_t n_items = job->op->w->n_mats * job->n_row_items;
-    for (;;) {
-        int64_t item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
-        if (item >= n_items) break;
-        head_item(job, item, &job->dev->mat_scratch->workers[worker]);
+    int64_t item = lp_cpu_take(&job->next);
+    while (item < n_items) {
+        int64_t following = lp_cpu_take(&job->next);
+        head_item(job, item, following, &job->dev->mat_scratch->workers[worker]);
+        item = following;
     }
 }
 
@@ -130,7 +143,7 @@ static void transposed_worker(void *job_, int worker, int n_workers) {
     struct transposed_job *job = job_;
     const int64_t n_items = job->op->w->n_mats * job->n_chunks;
     for (;;) {
-        int64_t item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
+        int64_t item = lp_cpu_take(&job->next);
         if (item >= n_items) break;
         transposed_item(job, item, job->dev->mat_scratch->workers[worker].panel);
     }

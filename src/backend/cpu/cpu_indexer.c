@@ -152,8 +152,7 @@ static int64_t keep_all(const struct lp_op_index_select *op) {
 void lp_cpu_index_select(struct lp_device *device, const struct lp_op_index_select *op) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
-    struct index_job job = {
-        .op = op, .lanes = lp_cpu_lanes_of(dev), .scratch = (char *)dev->attn_scratch};
+    struct index_job job = {.op = op, .lanes = dev->lanes, .scratch = (char *)dev->attn_scratch};
     int64_t query = keep_all(op);
     if (query == op->n_queries) return;
     job.worker_bytes = cut_worker(&w, NULL, op->width);

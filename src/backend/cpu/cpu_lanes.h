@@ -3,8 +3,7 @@
 // cpu_lanes_avx512.c, all made from cpu_lanes_body.h). The drivers above them are portable.
 //
 // What every table promises, so that B2 of backend.h can hold:
-//   L1. An output value depends on its own inputs and on their order alone. How many rows or
-//   columns
+//   L1. An output value depends on its own inputs and on their order alone. How many rows or columns
 //       are in the call, and how the call is cut into tiles, does not change its bits.
 //   L2. Values behind the given sizes are neither read nor written.
 //   L3. NaN and infinity go through.
@@ -44,7 +43,9 @@ struct lp_cpu_lanes {
     void (*scale)(float *x, size_t n, float factor);
     void (*silu_mul)(const float *gate, const float *up, float *y, size_t n); // y may be gate
 
-    // A cache row of F32, F16 or BF16 to float32 and back (nearest even).
+    // n values of a cache row of F32, F16, BF16 or Q8_0 (whole blocks) to float32, and back as the
+    // type's quantiser does (quant/quantize.c): the same values and the same bytes, but for the
+    // payload of a NaN.
     void (*load)(lp_type type, const void *row, float *out, size_t n);
     void (*store)(lp_type type, const float *in, void *row, size_t n);
 };

@@ -1,7 +1,4 @@
 // The inner functions for AVX-512 (F, BW, DQ, VL): vectors of sixteen.
-//
-// Unverified: checked under software emulation only; no machine with this instruction set has run
-// the file yet (tests/kernels/check_lanes.c compares it with the plain functions where one does).
 #include "backend/cpu/cpu_lanes.h"
 #include "backend/cpu/cpu_lanes_x86.h"
 

@@ -88,6 +88,12 @@ static void store_bf16(const float *in, void *row, size_t n) {
         memcpy((char *)row + 2 * i, &bits, 2);
     }
 }
+static void load_q8_0(const void *row, float *out, size_t n) {
+    lp_type_info(LP_TYPE_Q8_0)->dequant(row, out, n);
+}
+static void store_q8_0(const float *in, void *row, size_t n) {
+    lp_type_info(LP_TYPE_Q8_0)->quantize(in, row, n);
+}
 
 #include "backend/cpu/cpu_lanes_body.h"
 

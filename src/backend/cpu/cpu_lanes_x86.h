@@ -3,10 +3,11 @@
 #ifndef LP_CPU_LANES_X86_H
 #define LP_CPU_LANES_X86_H
 
+#include <float.h>
 #include <immintrin.h>
 #include <string.h>
 
-#include "quant/quant.h"
+#include "quant/blocks.h"
 
 // ((v0 + v1) + (v2 + v3)) + ((v4 + v5) + (v6 + v7)), of four vectors at once.
 static inline __m128 sum4(__m256 a, __m256 b, __m256 c, __m256 d) {
@@ -75,6 +76,67 @@ static void store_bf16(const float *in, void *row, size_t n) {
     for (size_t i = 0; i < n; i++) {
         uint16_t bits = lp_f32_to_bf16(in[i]);
         memcpy((char *)row + 2 * i, &bits, 2);
+    }
+}
+
+static void load_q8_0(const void *row, float *out, size_t n) {
+    const struct lp_block_q8_0 *block = row;
+    for (size_t i = 0; i < n; i += 32, block++) {
+        __m256 d = _mm256_set1_ps(_cvtsh_ss(block->d));
+        for (int j = 0; j < 32; j += 8) {
+            __m128i q = _mm_loadl_epi64((const __m128i *)(const void *)(block->qs + j));
+            __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q));
+            _mm256_storeu_ps(out + i + j, _mm256_mul_ps(d, values));
+        }
+    }
+}
+
+// The largest magnitude of 32 values; NaN when one of them is not finite.
+static inline float magnitude_32(const float *x) {
+    __m256 sign = _mm256_set1_ps(-0.0f), limit = _mm256_set1_ps(FLT_MAX);
+    __m256 best = _mm256_setzero_ps(), finite = _mm256_castsi256_ps(_mm256_set1_epi32(-1));
+    for (int j = 0; j < 32; j += 8) {
+        __m256 size = _mm256_andnot_ps(sign, _mm256_loadu_ps(x + j));
+        finite = _mm256_and_ps(finite, _mm256_cmp_ps(size, limit, _CMP_LE_OQ));
+        best = _mm256_max_ps(best, size);
+    }
+    if (_mm256_movemask_ps(finite) != 0xff) return __builtin_nanf("");
+    __m128 four = _mm_max_ps(_mm256_castps256_ps128(best), _mm256_extractf128_ps(best, 1));
+    four = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(four, _mm_movehdup_ps(four)));
+}
+
+// v rounded to integers, half away from zero: v - trunc(v) is exact.
+static inline __m256i round_away_8(__m256 v) {
+    __m256 sign = _mm256_set1_ps(-0.0f);
+    __m256 whole = _mm256_round_ps(v, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+    __m256 rest = _mm256_andnot_ps(sign, _mm256_sub_ps(v, whole));
+    __m256 one = _mm256_or_ps(_mm256_and_ps(v, sign), _mm256_set1_ps(1.0f));
+    __m256 up = _mm256_and_ps(one, _mm256_cmp_ps(rest, _mm256_set1_ps(0.5f), _CMP_GE_OQ));
+    return _mm256_cvttps_epi32(_mm256_add_ps(whole, up));
+}
+
+// As round_32 of quant/quantize.c, byte for byte: divided by the unrounded scale; zeros where the
+// scale is NaN or has no finite inverse.
+static void store_q8_0(const float *in, void *row, size_t n) {
+    struct lp_block_q8_0 *block = row;
+    for (size_t i = 0; i < n; i += 32, block++) {
+        float d = magnitude_32(in + i) / 127.0f, inverse = 1.0f / d;
+        block->d = (uint16_t)_cvtss_sh(d, _MM_FROUND_TO_NEAREST_INT);
+        if (!(inverse <= FLT_MAX)) { // infinite or NaN
+            memset(block->qs, 0, sizeof block->qs);
+            continue;
+        }
+        __m256 factor = _mm256_set1_ps(inverse);
+        __m256i q[4];
+        for (int j = 0; j < 4; j++)
+            q[j] = round_away_8(_mm256_mul_ps(_mm256_loadu_ps(in + i + 8 * j), factor));
+        __m256i low = _mm256_packs_epi32(q[0], q[1]), high = _mm256_packs_epi32(q[2], q[3]);
+        __m256i fours =
+            _mm256_packs_epi16(low, high); // 0 8 16 24 | 4 12 20 28: of four values each
+        __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        _mm256_storeu_si256((__m256i *)(void *)block->qs,
+                            _mm256_permutevar8x32_epi32(fours, order));
     }
 }
 

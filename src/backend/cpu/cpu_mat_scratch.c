@@ -3,11 +3,6 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 
-#define PANEL_Q8_BYTES                                                                             \
-    (LP_MAT_ROWS * (LP_MAT_CHUNK_Q8 / LP_QUAD_VALUES) * sizeof(struct lp_weight_quad))
-#define PANEL_F32_BYTES (LP_MAT_ROWS * LP_MAT_PANEL_F32 * sizeof(float))
-#define PANEL_BYTES (PANEL_Q8_BYTES > PANEL_F32_BYTES ? PANEL_Q8_BYTES : PANEL_F32_BYTES)
-
 static int64_t max64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -38,7 +33,7 @@ static void cut_all(struct lp_cpu_mat_scratch *s, int n_workers, int64_t n_used,
     s->act = cut(c, s->act_quads, 1, sizeof(struct lp_act_quad));
     for (int i = 0; i < n_workers; i++) {
         struct lp_cpu_mat_worker *w = &s->workers[i];
-        w->panel = cut(c, 1, 1, PANEL_BYTES);
+        w->panel = cut(c, LP_MAT_ROWS, LP_MAT_PANEL_F32, sizeof(float));
         w->tile = cut(c, LP_MAT_MAX_X, LP_MAT_ROWS, sizeof(float));
         w->tile2 = cut(c, LP_MAT_MAX_X, LP_MAT_ROWS, sizeof(float));
         w->pairs = cut(c, n_used > 0 ? s->max_pairs : 0, LP_MAT_ROWS, sizeof(float));

@@ -1,16 +1,18 @@
 // Matrix products: the block product and the drivers of matmul and embed.
 //
-// Weights are walked in blocks of LP_MAT_ROWS rows. A block meets up to LP_MAT_MAX_X activation
-// rows: few of them directly from the stored rows (dot), more by unpacking the block chunk by chunk
-// into a panel that stays in the cache while all activation rows pass. Threads take items of blocks
-// from a shared counter; the inner dimension is never split, so results do not depend on who took
-// what.
+// Weights are walked in blocks of LP_MAT_ROWS rows. A block meets up to LP_MAT_MAX_X activation rows
+// at once. 8-bit kernels decode it a small piece at a time, in the cache nearest to the core, for all
+// of them (cpu_q8_strip.h). Float kernels take a few rows directly from the stored weights (dot),
+// more by unpacking the block chunk by chunk into a panel. Threads take items of blocks from a shared
+// counter, one ahead of the one they work at, so that its weights can be fetched meanwhile; the inner
+// dimension is never split, so results do not depend on who took what.
 #include <assert.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "backend/cpu/cpu_matmul.h"
 
-#define DIRECT_MAX 2 // activation rows up to which unpacking into a panel does not pay
+#define DIRECT_MAX 2 // activation rows up to which unpacking into a float panel does not pay
 
 struct lp_cpu_mat lp_cpu_mat_of(const struct lp_cpu_device *dev, const struct lp_weight *w,
                                 int64_t m) {
@@ -31,36 +33,35 @@ static const void *row_at(struct lp_cpu_rows x, int64_t t) {
 }
 
 static void block_by_panel(const struct lp_cpu_mat *mat, const uint8_t *w, int n_rows,
-                           struct lp_cpu_rows x, int64_t n_x, unsigned char *panel, float *out) {
+                           const void *const *x, int64_t n_x, float *panel, float *out) {
     const struct lp_cpu_mat_kernel *kernel = mat->kernel;
-    bool q8 = kernel->act == LP_CPU_ACT_Q8;
-    const int64_t chunk = q8 ? LP_MAT_CHUNK_Q8 : LP_MAT_CHUNK_F32;
-    const size_t panel_row = q8 ? LP_MAT_CHUNK_Q8 / LP_QUAD_VALUES * sizeof(struct lp_weight_quad)
-                                : LP_MAT_PANEL_F32 * sizeof(float);
-    for (int64_t first = 0; first < mat->n_in; first += chunk) {
-        int64_t n = mat->n_in - first < chunk ? mat->n_in - first : chunk;
+    for (int64_t first = 0; first < mat->n_in; first += LP_MAT_CHUNK_F32) {
+        int64_t n = mat->n_in - first < LP_MAT_CHUNK_F32 ? mat->n_in - first : LP_MAT_CHUNK_F32;
         for (int r = 0; r < n_rows; r++)
             kernel->unpack(mat->type, w + (size_t)r * mat->row_bytes, first, n,
-                           panel + (size_t)r * panel_row);
+                           panel + r * LP_MAT_PANEL_F32);
         for (int64_t t = 0; t < n_x; t += LP_MAT_TILE) {
             int n_t = n_x - t < LP_MAT_TILE ? (int)(n_x - t) : LP_MAT_TILE;
-            const void *rows[LP_MAT_TILE];
-            for (int i = 0; i < n_t; i++) rows[i] = row_at(x, t + i);
-            kernel->tile(panel, n_rows, rows, n_t, first, n, out + t * LP_MAT_ROWS);
+            kernel->tile(panel, n_rows, x + t, n_t, first, n, out + t * LP_MAT_ROWS);
         }
     }
 }
 
 void lp_cpu_mat_block(const struct lp_cpu_mat *mat, int64_t first_row, int n_rows,
-                      struct lp_cpu_rows x, int64_t n_x, void *panel, float *out) {
-    const uint8_t *w = mat->data + (size_t)first_row * mat->row_bytes;
-    if (n_x > DIRECT_MAX) {
-        block_by_panel(mat, w, n_rows, x, n_x, panel, out);
-        return;
-    }
-    for (int64_t t = 0; t < n_x; t++)
-        mat->kernel->dot(mat->type, w, mat->row_bytes, n_rows, row_at(x, t), mat->n_in,
-                         out + t * LP_MAT_ROWS);
+                      struct lp_cpu_rows x, int64_t n_x, const uint8_t *next, float *panel,
+                      float *out) {
+    const struct lp_cpu_mat_kernel *kernel = mat->kernel;
+    const uint8_t *w = lp_cpu_mat_row(mat, first_row);
+    const void *rows[LP_MAT_MAX_X];
+    for (int64_t t = 0; t < n_x; t++) rows[t] = row_at(x, t);
+    if (kernel->block)
+        kernel->block(mat->type, w, mat->row_bytes, n_rows, rows, (int)n_x, mat->n_in, next, out);
+    else if (n_x > DIRECT_MAX)
+        block_by_panel(mat, w, n_rows, rows, n_x, panel, out);
+    else
+        for (int64_t t = 0; t < n_x; t++)
+            kernel->dot(mat->type, w, mat->row_bytes, n_rows, rows[t], mat->n_in,
+                        out + t * LP_MAT_ROWS);
 }
 
 int64_t lp_cpu_mat_item_blocks(const struct lp_cpu_mat *mat, int64_t n_items_beside,
@@ -84,7 +85,7 @@ void lp_cpu_quantize_rows(const float *x, int64_t x_stride, int64_t n, int64_t b
 
 void lp_cpu_mat_to_f32(const struct lp_cpu_mat *mat, int64_t row, int64_t first, int64_t n,
                        float *out) {
-    const uint8_t *w = mat->data + (size_t)row * mat->row_bytes;
+    const uint8_t *w = lp_cpu_mat_row(mat, row);
     if (mat->kernel->act == LP_CPU_ACT_F32) {
         mat->kernel->unpack(mat->type, w, first, n, out);
         return;
@@ -111,25 +112,32 @@ struct matmul_job {
 static void store_block(const struct lp_op_matmul *op, const float *tile, int64_t t0, int64_t n_x,
                         int64_t row, int n_rows) {
     for (int64_t t = 0; t < n_x; t++) {
-        float *y = op->y + (t0 + t) * op->y_stride + row;
-        const float *from = tile + t * LP_MAT_ROWS;
-        for (int r = 0; r < n_rows; r++) {
-            float value = op->bias ? from[r] + op->bias[row + r] : from[r];
-            y[r] = op->accumulate ? y[r] + value : value;
-        }
+        float *y = op->y + (t0 + t) * op->y_stride + row, value[LP_MAT_ROWS];
+        for (int r = 0; r < LP_MAT_ROWS; r++) value[r] = tile[t * LP_MAT_ROWS + r];
+        for (int r = 0; op->bias && r < n_rows; r++) value[r] += op->bias[row + r];
+        for (int r = 0; op->accumulate && r < n_rows; r++) value[r] = y[r] + value[r];
+        memcpy(y, value, (size_t)n_rows * sizeof *y);
     }
 }
 
-static void matmul_item(struct matmul_job *job, int64_t item,
+static int64_t first_row_of(const struct matmul_job *job, int64_t item) {
+    return item / job->n_x_items * job->item_blocks * LP_MAT_ROWS;
+}
+
+// following: the item that this worker does next; n_items or more when there is none.
+static void matmul_item(struct matmul_job *job, int64_t item, int64_t following,
                         const struct lp_cpu_mat_worker *scratch) {
     int64_t t = item % job->n_x_items * job->item_x;
     int64_t n_x = job->n_x - t < job->item_x ? job->n_x - t : job->item_x;
     struct lp_cpu_rows x = job->x;
     x.base += (size_t)t * x.stride;
-    int64_t row = item / job->n_x_items * job->item_blocks * LP_MAT_ROWS;
+    int64_t row = first_row_of(job, item);
     for (int64_t b = 0; b < job->item_blocks && row < job->mat.n_out; b++, row += LP_MAT_ROWS) {
         int n_rows = job->mat.n_out - row < LP_MAT_ROWS ? (int)(job->mat.n_out - row) : LP_MAT_ROWS;
-        lp_cpu_mat_block(&job->mat, row, n_rows, x, n_x, scratch->panel, scratch->tile);
+        int64_t next = b + 1 < job->item_blocks ? row + LP_MAT_ROWS : first_row_of(job, following);
+        lp_cpu_mat_block(&job->mat, row, n_rows, x, n_x,
+                         next < job->mat.n_out ? lp_cpu_mat_row(&job->mat, next) : NULL,
+                         scratch->panel, scratch->tile);
         store_block(job->op, scratch->tile, job->first_x + t, n_x, row, n_rows);
     }
 }
@@ -146,10 +154,11 @@ static void matmul_worker(void *job_, int worker, int n_workers) {
         if (n_workers > 1) lp_workers_barrier(job->dev->workers);
     }
     const int64_t n_items = job->n_row_items * job->n_x_items;
-    for (;;) {
-        int64_t item = atomic_fetch_add_explicit(&job->next, 1, memory_order_relaxed);
-        if (item >= n_items) break;
-        matmul_item(job, item, &scratch->workers[worker]);
+    int64_t item = lp_cpu_take(&job->next);
+    while (item < n_items) {
+        int64_t following = lp_cpu_take(&job->next);
+        matmul_item(job, item, following, &scratch->workers[worker]);
+        item = following;
     }
 }
 

@@ -2,14 +2,16 @@
 // the functions of one kernel, and the block product that matmul, head_matmul and experts are built
 // of.
 //
-// One definition for every shape of call (rule B2). The inner dimension is cut into chunks; within
-// a chunk each (weight row, activation row) pair has one vector accumulator of 8 float lanes, and
+// One definition for every shape of call (rule B2): what a (weight row, activation row) pair gives
+// does not depend on the other rows of the call. Float kernels cut the inner dimension into chunks
+// with one vector accumulator of 8 float lanes per pair,
 //     y = hsum(chunk 0) + hsum(chunk 1) + ...      (in this order, float32)
 // whether the pair is computed alone (dot: decode) or inside a tile of many (unpack + tile:
-// prefill). Chunks also keep the rounding error of long rows near that of one chunk.
+// prefill). 8-bit kernels: see cpu_q8_strip.h.
 #ifndef LP_BACKEND_CPU_CPU_MATMUL_H
 #define LP_BACKEND_CPU_CPU_MATMUL_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -21,11 +23,13 @@
 #define LP_QUAD_VALUES 128
 
 // 128 activations as four groups of 32 int8 with a float scale each; zeros past the end of the row.
-// x = d q, |q| <= 127, nearest even. A group that holds NaN or infinity has d = s = NaN, q = 0.
+// x = d q, |q| <= 127, nearest even. A group that holds NaN or infinity has d = NaN, q = 0. The sums
+// are of q, exact.
 struct lp_act_quad {
     _Alignas(64) int8_t q[LP_QUAD_VALUES];
-    float d[8]; // scale of group g in d[g] and in d[g + 4]
-    float s[8]; // s[g] = d * sum of the group's first 16 q, s[g + 4] = d * sum of its second 16
+    float d[4];    // of group g
+    float sum[4];  // of group g
+    float half[8]; // half[g]: of the first 16 of group g, half[g + 4]: of its second 16
 };
 
 // 128 weights unpacked to bytes: w = scale q - min. Lane g of scale and min belongs to the first 16
@@ -39,7 +43,7 @@ struct lp_weight_quad {
 enum lp_cpu_act { LP_CPU_ACT_F32, LP_CPU_ACT_Q8 };
 
 #define LP_MAT_CHUNK_F32 512 // values of a chunk, float kernels (2 KiB a row)
-#define LP_MAT_CHUNK_Q8 2048 // values of a chunk, 8-bit kernels (16 quads)
+#define LP_MAT_CHUNK_Q8 2048 // values of a panel row, 8-bit kernels (16 quads)
 #define LP_MAT_PANEL_F32                                                                           \
     528                  // floats between rows of a float panel: not a power of two (cache sets)
 #define LP_MAT_ROWS 16   // weight rows of a block and of a panel
@@ -53,6 +57,11 @@ enum lp_cpu_act { LP_CPU_ACT_F32, LP_CPU_ACT_Q8 };
 struct lp_cpu_mat_kernel {
     const char *name;
     enum lp_cpu_act act;
+    // out[t * LP_MAT_ROWS + r] = w_r . x_t for r < n_rows <= LP_MAT_ROWS, t < n_x <= LP_MAT_MAX_X;
+    // what it writes for other r means nothing. next: what the caller will need afterwards, as many
+    // bytes as a whole block, or NULL; fetched meanwhile, never read. NULL in float kernels.
+    void (*block)(const struct lp_type_info *type, const uint8_t *w, size_t row_bytes, int n_rows,
+                  const void *const *x, int n_x, int64_t n_in, const uint8_t *next, float *out);
     // out[r] = w_r . x for n_rows weight rows. x: float[n_in] or lp_act_quad[ceil(n_in / 128)].
     void (*dot)(const struct lp_type_info *type, const uint8_t *w, size_t row_bytes, int64_t n_rows,
                 const void *x, int64_t n_in, float *out);
@@ -62,7 +71,7 @@ struct lp_cpu_mat_kernel {
                    void *panel_row);
     // For r < n_rows <= LP_MAT_ROWS, t < n_x <= LP_MAT_TILE: the chunk's hsum, stored (first == 0)
     // or added to out[t * LP_MAT_ROWS + r]. x[t] is the start of activation row t (not of the
-    // chunk).
+    // chunk). Q8 kernels have unpack and tile for the check at open, as a second way to the same bits.
     void (*tile)(const void *panel, int n_rows, const void *const *x, int n_x, int64_t first,
                  int64_t n, float *out);
     // Q8 kernels: n values (a multiple of 32) of a panel row as float32.
@@ -131,8 +140,8 @@ bool lp_cpu_mat_selfcheck(const struct lp_cpu_mat_kernel *kernel, const struct l
 // ---- scratch (cpu_mat_scratch.c)
 
 struct lp_cpu_mat_worker {
-    void *panel; // LP_MAT_ROWS panel rows of either kind
-    float *tile; // [LP_MAT_MAX_X][LP_MAT_ROWS]
+    float *panel; // [LP_MAT_ROWS][LP_MAT_PANEL_F32]
+    float *tile;  // [LP_MAT_MAX_X][LP_MAT_ROWS]
     float *tile2;
     float *pairs; // [LP_MAT_MAX_X * n_used][LP_MAT_ROWS], experts only
 };
@@ -180,9 +189,20 @@ struct lp_cpu_rows {
     const int32_t *index;
 };
 
-// out[t * LP_MAT_ROWS + r] = row (first_row + r) . x_t, r < n_rows <= LP_MAT_ROWS, t < n_x.
+static inline const uint8_t *lp_cpu_mat_row(const struct lp_cpu_mat *mat, int64_t row) {
+    return mat->data + (size_t)row * mat->row_bytes;
+}
+
+// out[t * LP_MAT_ROWS + r] = row (first_row + r) . x_t, r < n_rows <= LP_MAT_ROWS, t < n_x <=
+// LP_MAT_MAX_X. next: the block of weights that the caller needs afterwards, or NULL.
 void lp_cpu_mat_block(const struct lp_cpu_mat *mat, int64_t first_row, int n_rows,
-                      struct lp_cpu_rows x, int64_t n_x, void *panel, float *out);
+                      struct lp_cpu_rows x, int64_t n_x, const uint8_t *next, float *panel,
+                      float *out);
+
+// The next item of a job.
+static inline int64_t lp_cpu_take(_Atomic int64_t *next) {
+    return atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+}
 
 // Cuts the blocks of n_out rows into items that move at least some 16 KiB of weights each but leave
 // every worker several: blocks per item.

@@ -2,13 +2,13 @@
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
 #include "backend/cpu/cpu_q8_iq.h"
 
-LP_Q8_KERNEL(avx2, iq2_xxs, signed)
-LP_Q8_KERNEL(avx2, iq2_xs, signed)
-LP_Q8_KERNEL(avx2, iq2_s, signed)
-LP_Q8_KERNEL(avx2, iq3_xxs, signed)
-LP_Q8_KERNEL(avx2, iq3_s, signed)
-LP_Q8_KERNEL(avx2, iq1_s, signed)
-LP_Q8_KERNEL(avx2, iq1_m, signed)
-LP_Q8_KERNEL(avx2, tq2_0, signed)
+LP_Q8_KERNEL(avx2, iq2_xxs)
+LP_Q8_KERNEL(avx2, iq2_xs)
+LP_Q8_KERNEL(avx2, iq2_s)
+LP_Q8_KERNEL(avx2, iq3_xxs)
+LP_Q8_KERNEL(avx2, iq3_s)
+LP_Q8_KERNEL(avx2, iq1_s)
+LP_Q8_KERNEL(avx2, iq1_m)
+LP_Q8_KERNEL(avx2, tq2_0)
 
 #endif

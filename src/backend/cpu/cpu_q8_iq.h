@@ -204,13 +204,13 @@ BYTES(tq2_0) {
     return _mm256_sub_epi8(_mm256_and_si256(q, _mm256_set1_epi8(3)), _mm256_set1_epi8(1));
 }
 
-FORMAT(iq2_xxs, 256, 2, true);
-FORMAT(iq2_xs, 256, 2, true);
-FORMAT(iq2_s, 256, 2, true);
-FORMAT(iq3_xxs, 256, 2, true);
-FORMAT(iq3_s, 256, 2, true);
-FORMAT(iq1_s, 256, 2, true);
-FORMAT(iq1_m, 256, 2, true);
-FORMAT(tq2_0, 256, 2, true);
+FORMAT(iq2_xxs, 256, 2);
+FORMAT(iq2_xs, 256, 2);
+FORMAT(iq2_s, 256, 2);
+FORMAT(iq3_xxs, 256, 2);
+FORMAT(iq3_s, 256, 2);
+FORMAT(iq1_s, 256, 2);
+FORMAT(iq1_m, 256, 2);
+FORMAT(tq2_0, 256, 2);
 
 #endif

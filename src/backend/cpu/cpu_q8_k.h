@@ -40,6 +40,25 @@ BYTES(q2_k) {
     return two_bits(load_32(((const struct lp_block_q2_k *)unit)->qs + 32 * quad), group);
 }
 
+STRIP(q2_k) {
+    vint s[4], raw[4];
+    columns(rows, 0, s);
+    columns(rows, sizeof(struct lp_block_q2_k) - 16, raw); // d and dmin in the last four bytes
+    vfloat d = low_f16(raw[3]), dmin = high_f16(raw[3]);
+    for (int i = 0; i < 16; i++) { // two a group
+        const int at = i / 2 % 4 + 4 * (i % 2);
+        vint low = shift_right(s[i / 4], 0, 15), high = shift_right(s[i / 4], 4, 15);
+        to[i / 8].scale[at] = V_INT(mul_ps)(unsigned_byte(low, i % 4), d);
+        to[i / 8].min[at] = V_INT(mul_ps)(unsigned_byte(high, i % 4), dmin);
+    }
+    for (int i = 0; i < 4; i++) { // 16 values of each group of a quad
+        columns(rows, offsetof(struct lp_block_q2_k, qs) + 16 * (size_t)i, raw);
+        for (int k = 0; k < 4; k++)
+            for (int g = 0; g < 4; g++)
+                to[i / 2].q[8 * g + 4 * (i % 2) + k] = shift_right(raw[k], 2 * g, 3);
+    }
+}
+
 // ---- Q3_K
 
 SCALES(q3_k) {
@@ -60,6 +79,36 @@ BYTES(q3_k) { // a clear bit of hmask subtracts 4
         _mm256_cmpeq_epi8(_mm256_and_si256(load_32(b->hmask), bit), _mm256_setzero_si256());
     return _mm256_sub_epi8(two_bits(load_32(b->qs + 32 * quad), group),
                            _mm256_and_si256(clear, _mm256_set1_epi8(4)));
+}
+
+STRIP(q3_k) { // q + 4: a set bit of hmask is worth 4
+    const size_t at_scales = offsetof(struct lp_block_q3_k, scales);
+    vint a = dword_column(rows, at_scales), b = dword_column(rows, at_scales + 4),
+         up = dword_column(rows, at_scales + 8);
+    vfloat d = f16_column(rows, offsetof(struct lp_block_q3_k, d));
+    const vint s[4] = {v_or(shift_right(a, 0, 15), shift_left(up, 4, 48)),
+                       v_or(shift_right(b, 0, 15), shift_left(up, 2, 48)),
+                       v_or(shift_right(a, 4, 15), shift_right(up, 0, 48)),
+                       v_or(shift_right(b, 4, 15), shift_right(up, 2, 48))};
+    for (int i = 0; i < 16; i++) {
+        vfloat v = V_INT(sub_ps)(unsigned_byte(s[i / 4], i % 4), V_INT(set1_ps)(32.0f));
+        to[i / 8].scale[i / 2 % 4 + 4 * (i % 2)] = V_INT(mul_ps)(v, d);
+    }
+    for (int c = 0; c < 2; c++) { // halves of the groups
+        vint high[4], raw[4];
+        columns(rows, 16 * (size_t)c, high);
+        for (int n = 0; n < 2; n++) {
+            columns(rows, offsetof(struct lp_block_q3_k, qs) + 32 * (size_t)n + 16 * (size_t)c,
+                    raw);
+            for (int k = 0; k < 4; k++)
+                for (int g = 0; g < 4; g++) {
+                    const int bit = 4 * n + g;
+                    vint four = bit < 2 ? shift_left(high[k], 2 - bit, 4)
+                                        : shift_right(high[k], bit - 2, 4);
+                    to[n].q[8 * g + 4 * c + k] = v_or(shift_right(raw[k], 2 * g, 3), four);
+                }
+        }
+    }
 }
 
 // ---- Q4_K, Q5_K: quad = groups 4 quad .. 4 quad + 3, a 6-bit scale and min each
@@ -92,6 +141,50 @@ BYTES(q5_k) { // the fifth bit is bit 4 quad + group of qh
                            _mm256_and_si256(qh, _mm256_set1_epi8(16)));
 }
 
+LP_INLINE void k_strip_scales(struct source *rows, struct strip *to) {
+    vint head[4]; // d and min d, then 12 bytes of scales
+    columns(rows, 0, head);
+    vint low = every_byte(0x3f), a = head[1], b = head[2], c = head[3];
+    vint s[2] = {v_and(a, low), v_or(shift_right(c, 0, 15), shift_right(a, 2, 0x30))};
+    vint m[2] = {v_and(b, low), v_or(shift_right(c, 4, 15), shift_right(b, 2, 0x30))};
+    vfloat d = low_f16(head[0]), dmin = high_f16(head[0]);
+    for (int q = 0; q < 2; q++)
+        for (int g = 0; g < 4; g++) {
+            to[q].scale[g] = V_INT(mul_ps)(unsigned_byte(s[q], g), d);
+            to[q].min[g] = V_INT(mul_ps)(unsigned_byte(m[q], g), dmin);
+        }
+}
+
+STRIP(q4_k) {
+    k_strip_scales(rows, to);
+    for (int p = 0; p < 4; p++) { // pairs of groups
+        vint raw[8], *q = to[p / 2].q + 16 * (p % 2);
+        columns(rows, offsetof(struct lp_block_q4_k, qs) + 32 * (size_t)p, raw);
+        columns(rows, offsetof(struct lp_block_q4_k, qs) + 32 * (size_t)p + 16, raw + 4);
+        for (int k = 0; k < 8; k++) {
+            q[k] = shift_right(raw[k], 0, 15);
+            q[8 + k] = shift_right(raw[k], 4, 15);
+        }
+    }
+}
+
+STRIP(q5_k) {
+    k_strip_scales(rows, to);
+    vint high[8];
+    columns(rows, offsetof(struct lp_block_q5_k, qh), high);
+    columns(rows, offsetof(struct lp_block_q5_k, qh) + 16, high + 4);
+    for (int p = 0; p < 4; p++) {
+        vint raw[8], *q = to[p / 2].q + 16 * (p % 2);
+        columns(rows, offsetof(struct lp_block_q5_k, qs) + 32 * (size_t)p, raw);
+        columns(rows, offsetof(struct lp_block_q5_k, qs) + 32 * (size_t)p + 16, raw + 4);
+        for (int k = 0; k < 8; k++) {
+            q[k] = v_or(shift_right(raw[k], 0, 15), shift_left(high[k], 4, 16));
+            q[8 + k] = v_or(shift_right(raw[k], 4, 15), shift_left(high[k], 3, 16));
+            high[k] = V_INT(srli_epi16)(high[k], 2);
+        }
+    }
+}
+
 // ---- Q6_K: quad = half of 128, group = quarter of it
 
 SCALES(q6_k) {
@@ -107,6 +200,28 @@ BYTES(q6_k) {
     __m256i q = _mm256_or_si256(one_nibble(b->ql + 64 * quad + 32 * (group & 1), group >= 2),
                                 _mm256_and_si256(qh, _mm256_set1_epi8(48)));
     return _mm256_sub_epi8(q, _mm256_set1_epi8(32));
+}
+
+STRIP(q6_k) {
+    vint s[4], end[4];
+    columns(rows, offsetof(struct lp_block_q6_k, scales), s);
+    columns(rows, sizeof(struct lp_block_q6_k) - 16, end); // d in the last two bytes
+    vfloat d = high_f16(end[3]);
+    for (int i = 0; i < 16; i++) // two a group
+        to[i / 8].scale[i / 2 % 4 + 4 * (i % 2)] = V_INT(mul_ps)(signed_byte(s[i / 4], i % 4), d);
+    for (int i = 0; i < 4; i++) { // 16 values of each group of a quad
+        const size_t n = (size_t)(i / 2), c = (size_t)(i % 2);
+        vint low[4], mid[4], high[4], *q = to[n].q + 4 * c;
+        columns(rows, 64 * n + 16 * c, low);
+        columns(rows, 64 * n + 32 + 16 * c, mid);
+        columns(rows, offsetof(struct lp_block_q6_k, qh) + 32 * n + 16 * c, high);
+        for (int k = 0; k < 4; k++) {
+            q[k] = v_or(shift_right(low[k], 0, 15), shift_left(high[k], 4, 48));
+            q[8 + k] = v_or(shift_right(mid[k], 0, 15), shift_left(high[k], 2, 48));
+            q[16 + k] = v_or(shift_right(low[k], 4, 15), shift_right(high[k], 0, 48));
+            q[24 + k] = v_or(shift_right(mid[k], 4, 15), shift_right(high[k], 2, 48));
+        }
+    }
 }
 
 // ---- IQ4_XS
@@ -131,11 +246,28 @@ BYTES(iq4_xs) {
     return _mm256_shuffle_epi8(table, nibbles_32(b->qs + 64 * quad + 16 * group));
 }
 
-FORMAT(q2_k, 256, 2, false);
-FORMAT(q3_k, 256, 2, true);
-FORMAT(q4_k, 256, 2, false);
-FORMAT(q5_k, 256, 2, false);
-FORMAT(q6_k, 256, 2, true);
-FORMAT(iq4_xs, 256, 2, true);
+STRIP(iq4_xs) {
+    const vint table = any_bytes(byte_table(load_16(lp_codebooks_iq4_nl)));
+    vint head[4]; // d and scales_h, then scales_l
+    columns(rows, 0, head);
+    vfloat d = low_f16(head[0]);
+    for (int g = 0; g < 8; g++) {
+        vint low = v_and(V_INT(srli_epi32)(head[1], 4 * g), V_INT(set1_epi32)(15));
+        vint high = v_and(V_INT(srli_epi32)(head[0], 16 + 2 * g), V_INT(set1_epi32)(3));
+        vint s = v_or(low, V_INT(slli_epi32)(high, 4));
+        s = V_INT(sub_epi32)(s, V_INT(set1_epi32)(32));
+        to[g / 4].scale[g % 4] = V_INT(mul_ps)(V_INT(cvtepi32_ps)(s), d);
+        vint *q = to[g / 4].q + 8 * (g % 4);
+        columns(rows, offsetof(struct lp_block_iq4_xs, qs) + 16 * (size_t)g, q);
+        look_up_nibbles(q, table);
+    }
+}
+
+STRIP_FORMAT(q2_k, 256, 2, false, min_halves, 0, true);
+STRIP_FORMAT(q3_k, 256, 2, true, offset_halves, 4, true);
+STRIP_FORMAT(q4_k, 256, 2, false, min, 0, false);
+STRIP_FORMAT(q5_k, 256, 2, false, min, 0, false);
+STRIP_FORMAT(q6_k, 256, 2, true, offset_halves, 32, true);
+STRIP_FORMAT(iq4_xs, 256, 2, true, any, ANY_OFFSET, false);
 
 #endif

@@ -28,6 +28,22 @@ LP_INLINE __m256i look_up(const int8_t table[16], __m256i nibbles) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_16(table)), nibbles);
 }
 
+// d and m, two f16 at the head of a block: the min is -m
+LP_INLINE void set_scale_min(struct source *rows, size_t at, size_t g, struct strip *to) {
+    to->scale[g] = f16_column(rows, at);
+    to->min[g] = V_INT(sub_ps)(V_INT(set1_ps)(-0.0f), f16_column(rows, at + 2));
+}
+
+// Bits 4k .. 4k + 3 of each lane of qh as 16 in the four bytes of q[k]: the factor puts bit i at bit
+// 8 i + 4, and three more copies beside.
+LP_INLINE void add_fifth_bits(vint *q, vint qh) {
+    for (int k = 0; k < 8; k++) {
+        vint nibble = v_and(V_INT(srli_epi32)(qh, 4 * k), V_INT(set1_epi32)(15));
+        vint bits = V_INT(mullo_epi32)(nibble, V_INT(set1_epi32)(0x02040810));
+        q[k] = v_or(q[k], v_and(bits, every_byte(16)));
+    }
+}
+
 SCALES(q8_0) {
     (void)quad, (void)min;
     *scale = four_f16(unit, sizeof(struct lp_block_q8_0));
@@ -35,6 +51,16 @@ SCALES(q8_0) {
 BYTES(q8_0) {
     (void)quad;
     return load_32(((const struct lp_block_q8_0 *)unit)[group].qs);
+}
+STRIP(q8_0) {
+    for (size_t g = 0; g < 4; g++) {
+        const size_t at = g * sizeof(struct lp_block_q8_0);
+        vint *q = to->q + 8 * g;
+        columns(rows, at + 2, q);
+        columns(rows, at + 18, q + 4);
+        for (int k = 0; k < 8; k++) q[k] = any_bytes(q[k]);
+        to->scale[g] = f16_column(rows, at);
+    }
 }
 
 SCALES(q4_0) {
@@ -46,6 +72,15 @@ BYTES(q4_0) {
     return _mm256_sub_epi8(nibbles_32(((const struct lp_block_q4_0 *)unit)[group].qs),
                            _mm256_set1_epi8(8));
 }
+STRIP(q4_0) {
+    for (size_t g = 0; g < 4; g++) {
+        const size_t at = g * sizeof(struct lp_block_q4_0);
+        vint *q = to->q + 8 * g;
+        columns(rows, at + 2, q);
+        split_nibbles(q);
+        to->scale[g] = f16_column(rows, at);
+    }
+}
 
 SCALES(q4_1) { // y = d q + m: the min is -m
     (void)quad;
@@ -55,6 +90,15 @@ SCALES(q4_1) { // y = d q + m: the min is -m
 BYTES(q4_1) {
     (void)quad;
     return nibbles_32(((const struct lp_block_q4_1 *)unit)[group].qs);
+}
+STRIP(q4_1) {
+    for (size_t g = 0; g < 4; g++) {
+        const size_t at = g * sizeof(struct lp_block_q4_1);
+        vint *q = to->q + 8 * g;
+        columns(rows, at + 4, q);
+        split_nibbles(q);
+        set_scale_min(rows, at, g, to);
+    }
 }
 
 SCALES(q5_0) {
@@ -67,6 +111,16 @@ BYTES(q5_0) {
     __m256i q = _mm256_or_si256(nibbles_32(b->qs), fifth_bits((const uint8_t *)b + 2));
     return _mm256_sub_epi8(q, _mm256_set1_epi8(16));
 }
+STRIP(q5_0) {
+    for (size_t g = 0; g < 4; g++) {
+        const size_t at = g * sizeof(struct lp_block_q5_0);
+        vint *q = to->q + 8 * g;
+        columns(rows, at + 6, q);
+        split_nibbles(q);
+        add_fifth_bits(q, dword_column(rows, at + 2));
+        to->scale[g] = f16_column(rows, at);
+    }
+}
 
 SCALES(q5_1) {
     (void)quad;
@@ -78,6 +132,16 @@ BYTES(q5_1) {
     const struct lp_block_q5_1 *b = (const struct lp_block_q5_1 *)unit + group;
     return _mm256_or_si256(nibbles_32(b->qs), fifth_bits((const uint8_t *)b + 4));
 }
+STRIP(q5_1) {
+    for (size_t g = 0; g < 4; g++) {
+        const size_t at = g * sizeof(struct lp_block_q5_1);
+        vint *q = to->q + 8 * g;
+        columns(rows, at + 8, q);
+        split_nibbles(q);
+        add_fifth_bits(q, dword_column(rows, at + 4));
+        set_scale_min(rows, at, g, to);
+    }
+}
 
 SCALES(iq4_nl) {
     (void)quad, (void)min;
@@ -87,6 +151,16 @@ BYTES(iq4_nl) {
     (void)quad;
     return look_up(lp_codebooks_iq4_nl,
                    nibbles_32(((const struct lp_block_iq4_nl *)unit)[group].qs));
+}
+STRIP(iq4_nl) {
+    const vint table = any_bytes(byte_table(load_16(lp_codebooks_iq4_nl)));
+    for (size_t g = 0; g < 4; g++) {
+        const size_t at = g * sizeof(struct lp_block_iq4_nl);
+        vint *q = to->q + 8 * g;
+        columns(rows, at + 2, q);
+        look_up_nibbles(q, table);
+        to->scale[g] = f16_column(rows, at);
+    }
 }
 
 SCALES(mxfp4) {
@@ -98,6 +172,18 @@ SCALES(mxfp4) {
 BYTES(mxfp4) {
     (void)quad;
     return look_up(lp_codebooks_fp4, nibbles_32(((const struct lp_block_mxfp4 *)unit)[group].qs));
+}
+STRIP(mxfp4) {
+    const vint table = any_bytes(byte_table(load_16(lp_codebooks_fp4)));
+    for (size_t g = 0; g < 4; g++) {
+        const size_t at = g * sizeof(struct lp_block_mxfp4);
+        vint *q = to->q + 8 * g;
+        columns(rows, at + 1, q);
+        look_up_nibbles(q, table);
+        float scales[LANES];
+        for (int l = 0; l < LANES; l++) scales[l] = lp_blocks_mxfp4_scale(rows->rows[l][at]);
+        to->scale[g] = V_INT(loadu_ps)(scales);
+    }
 }
 
 // Group g is half g % 2 of block g / 2; its two sub-blocks have a scale each, an unsigned E4M3
@@ -123,13 +209,13 @@ BYTES(nvfp4) {
     return look_up(lp_codebooks_fp4, nibbles);
 }
 
-FORMAT(q8_0, 32, 1, true);
-FORMAT(q4_0, 32, 1, true);
-FORMAT(q4_1, 32, 1, false);
-FORMAT(q5_0, 32, 1, true);
-FORMAT(q5_1, 32, 1, false);
-FORMAT(iq4_nl, 32, 1, true);
-FORMAT(mxfp4, 32, 1, true);
-FORMAT(nvfp4, 64, 1, true);
+STRIP_FORMAT(q8_0, 32, 1, true, any, ANY_OFFSET, false);
+STRIP_FORMAT(q4_0, 32, 1, true, offset, 8, false);
+STRIP_FORMAT(q4_1, 32, 1, false, min, 0, false);
+STRIP_FORMAT(q5_0, 32, 1, true, offset, 16, false);
+STRIP_FORMAT(q5_1, 32, 1, false, min, 0, false);
+STRIP_FORMAT(iq4_nl, 32, 1, true, any, ANY_OFFSET, false);
+STRIP_FORMAT(mxfp4, 32, 1, true, any, ANY_OFFSET, false);
+FORMAT(nvfp4, 64, 1);
 
 #endif

@@ -1,6 +1,6 @@
 // Activations to 8 bits, 32 values a scale: d = amax / 127, q = nearest even of x * (127 / amax).
 //
-// What is not ordinary goes through a slow path: a group with NaN or infinity becomes d = s = NaN,
+// What is not ordinary goes through a slow path: a group with NaN or infinity becomes d = NaN, q = 0,
 // so that every output that reads it is NaN (rule B4); a group so small that 127 / amax overflows
 // is scaled up first. Its d is then a float32 subnormal rounded up, so that |q| stays within 127.
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
@@ -13,16 +13,17 @@
 #define TINY 0x1p-110f // below: the slow path
 
 static void set_scale(struct lp_act_quad *out, int g, float d, int sum_low, int sum_high) {
-    out->d[g] = out->d[g + 4] = d;
-    out->s[g] = d * (float)sum_low;
-    out->s[g + 4] = d * (float)sum_high;
+    out->d[g] = d;
+    out->sum[g] = (float)(sum_low + sum_high);
+    out->half[g] = (float)sum_low;
+    out->half[g + 4] = (float)sum_high;
 }
 
 static void quantize_unusual(const float *x, float amax, struct lp_act_quad *out, int g) {
     int sums[2] = {0, 0};
     memset(out->q + 32 * g, 0, 32);
     if (!isfinite(amax)) {
-        set_scale(out, g, NAN, 1, 1);
+        set_scale(out, g, NAN, 0, 0);
         return;
     }
     float d = amax / 127.0f;

@@ -1,9 +1,11 @@
-// Which matrix kernel each weight type gets. The table lists the candidates, best first; before one
-// is used it must agree with double precision on a few rows, so that a kernel for an instruction
-// set that was never run on the developers' machines cannot spoil results silently.
+// Which matrix kernel each weight type gets, and which inner functions (cpu_lanes.h) the rest. The
+// tables list the candidates, best first; before a matrix kernel is used it must agree with double
+// precision on a few rows, and before a lanes table is used with the plain one, so that code for an
+// instruction set that was never run on the developers' machines cannot spoil results silently.
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/cpu_lanes.h"
 #include "backend/cpu/cpu_matmul.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -149,5 +151,118 @@ void lp_cpu_mat_choose(struct lp_cpu_device *dev) {
     for (uint32_t id = 0; id < LP_TYPE_COUNT; id++) {
         const struct lp_type_info *type = lp_type_info(id);
         if (type && type->is_weight && type->dequant) choose_one(dev, type);
+    }
+}
+
+// ---- inner functions
+
+static const struct lp_kernel lanes_candidates[] = {
+#if defined(__x86_64__)
+    {"lanes", "avx512", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_AVX512, &lp_cpu_lanes_avx512},
+    {"lanes", "avx2", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_AVX2, &lp_cpu_lanes_avx2},
+#endif
+    {"lanes", "plain", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_PLAIN, &lp_cpu_lanes_plain},
+};
+#define N_LANES_CANDIDATES (sizeof lanes_candidates / sizeof lanes_candidates[0])
+
+// Sizes that reach every tile of cpu_lanes_body.h at 16 lanes: 4 rows and one more; 8 vectors, one
+// vector and a tail.
+#define LANES_M 5
+#define LANES_N (9 * 16 + 5)
+#define LANES_K (2 * 16 + 7)
+#define LANES_BLOCK 64 // values of the cache row, whole blocks of each type
+
+struct lanes_data {
+    float a[LANES_M * LANES_K], b[LANES_N * LANES_K], b_t[LANES_K * LANES_N];
+    float x[LANES_M * LANES_N], y[LANES_M * LANES_N]; // results: of the plain table, of the other
+};
+
+static bool same(const struct lanes_data *d) {
+    return memcmp(d->x, d->y, sizeof d->x) == 0;
+}
+// Of sums whose terms have magnitudes that add up to some 30.
+static bool near(const struct lanes_data *d) {
+    for (size_t i = 0; i < sizeof d->x / sizeof *d->x; i++)
+        if (!(fabsf(d->x[i] - d->y[i]) <= 1e-4f)) return false;
+    return true;
+}
+
+static bool check_products(const struct lp_cpu_lanes *lanes, struct lanes_data *d) {
+    const struct lp_cpu_lanes *plain = &lp_cpu_lanes_plain;
+    int32_t rows[LANES_K];
+    plain->mul_nt(LANES_M, LANES_N, LANES_K, d->a, LANES_K, d->b, LANES_K, d->x, LANES_N, 1);
+    lanes->mul_nt(LANES_M, LANES_N, LANES_K, d->a, LANES_K, d->b, LANES_K, d->y, LANES_N, 1);
+    if (!near(d)) return false;
+    plain->mul_nn(LANES_M, LANES_N, LANES_K, d->a, LANES_K, d->b_t, LANES_N, d->x, LANES_N, true);
+    lanes->mul_nn(LANES_M, LANES_N, LANES_K, d->a, LANES_K, d->b_t, LANES_N, d->y, LANES_N, true);
+    if (!near(d)) return false;
+    for (int i = 0; i < LANES_K; i++) rows[i] = LANES_K - 1 - i;
+    plain->mul_rows(LANES_N, LANES_K, d->a, rows, d->b_t, LANES_N, d->x);
+    lanes->mul_rows(LANES_N, LANES_K, d->a, rows, d->b_t, LANES_N, d->y);
+    plain->relu_sum(LANES_M - 1, LANES_N, d->x + LANES_N, LANES_N, d->a, d->x);
+    lanes->relu_sum(LANES_M - 1, LANES_N, d->y + LANES_N, LANES_N, d->a, d->y);
+    return near(d);
+}
+
+static bool check_rows(const struct lp_cpu_lanes *lanes, struct lanes_data *d) {
+    const struct lp_cpu_lanes *plain = &lp_cpu_lanes_plain;
+    memcpy(d->x, d->b, sizeof d->x);
+    memcpy(d->y, d->b, sizeof d->y);
+    plain->scale(d->x, LANES_N, 0.3f);
+    lanes->scale(d->y, LANES_N, 0.3f);
+    plain->transpose(9, LANES_K, d->b, LANES_K, d->x + LANES_N, 9); // blocks of 8 x 8, and a rest
+    lanes->transpose(9, LANES_K, d->b, LANES_K, d->y + LANES_N, 9);
+    if (!same(d)) return false;
+    plain->silu_mul(d->a, d->b, d->x, LANES_N);
+    lanes->silu_mul(d->a, d->b, d->y, LANES_N);
+    d->x[2 * LANES_N] = d->y[2 * LANES_N] = 6.0f; // the maximum moves
+    float max[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0}, rescale[2];
+    for (int row = 1; row < 3; row++) {
+        rescale[0] = plain->softmax_step(d->x + row * LANES_N, LANES_N - row, 2, &max[0], &sum[0]);
+        rescale[1] = lanes->softmax_step(d->y + row * LANES_N, LANES_N - row, 2, &max[1], &sum[1]);
+    }
+    return near(d) && max[0] == max[1] && fabsf(sum[0] - sum[1]) <= 1e-4f * sum[0] &&
+           fabsf(rescale[0] - rescale[1]) <= 1e-4f;
+}
+
+static bool check_types(const struct lp_cpu_lanes *lanes, struct lanes_data *d) {
+    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+        uint8_t rows[2][LANES_BLOCK * sizeof(float)] = {{0}};
+        lp_cpu_lanes_plain.store(types[i], d->a, rows[0], LANES_BLOCK);
+        lanes->store(types[i], d->a, rows[1], LANES_BLOCK);
+        if (memcmp(rows[0], rows[1], sizeof rows[0]) != 0) return false;
+        lp_cpu_lanes_plain.load(types[i], rows[0], d->x, LANES_BLOCK);
+        lanes->load(types[i], rows[0], d->y, LANES_BLOCK);
+        if (memcmp(d->x, d->y, LANES_BLOCK * sizeof(float)) != 0) return false;
+    }
+    return true;
+}
+
+bool lp_cpu_lanes_selfcheck(const struct lp_cpu_lanes *lanes) {
+    struct lanes_data d = {0};
+    struct lp_rng rng;
+    lp_rng_init(&rng, 19);
+    for (int i = 0; i < LANES_M * LANES_K; i++) d.a[i] = lp_rng_normal(&rng);
+    for (int i = 0; i < LANES_N * LANES_K; i++) d.b[i] = d.b_t[i] = lp_rng_normal(&rng);
+    return check_products(lanes, &d) && check_rows(lanes, &d) && check_types(lanes, &d);
+}
+
+void lp_cpu_lanes_choose(struct lp_cpu_device *dev) {
+    bool rejected[N_LANES_CANDIDATES] = {false};
+    struct lp_kernel_query query = {.op = "lanes",
+                                    .type = LP_KERNEL_ANY_TYPE,
+                                    .features = dev->features,
+                                    .rejected = rejected,
+                                    .features_text = lp_cpu_features_text};
+    for (;;) {
+        int i = lp_kernel_choose(lanes_candidates, N_LANES_CANDIDATES, &query);
+        dev->lanes = lanes_candidates[i].impl; // the last one, plain, always fits
+        if (dev->lanes == &lp_cpu_lanes_plain || lp_cpu_lanes_selfcheck(dev->lanes)) return;
+        lp_log(LP_LOG_WARN,
+               "the %s functions of attention disagree with the plain ones on this CPU; they are "
+               "not used",
+               dev->lanes->name);
+        rejected[i] = true;
     }
 }

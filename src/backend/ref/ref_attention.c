@@ -6,9 +6,10 @@
 #include <string.h>
 
 static uint8_t *cache_row_at(const struct lp_cache_view *cache, int64_t pos) {
-    size_t page = (size_t)cache->pages[pos / cache->page_tokens];
+    int64_t slot = pos + cache->slot_offset;
+    size_t page = (size_t)cache->pages[slot / cache->page_tokens];
     return (uint8_t *)cache->base + page * cache->page_bytes +
-           (size_t)(pos % cache->page_tokens) * cache->row_bytes;
+           (size_t)(slot % cache->page_tokens) * cache->row_bytes;
 }
 
 void lp_ref_cache_row(const struct lp_cache_view *cache, int64_t pos, float *out) {

@@ -133,6 +133,7 @@ const struct lp_backend lp_backend_ref = {
     .free = ref_free,
     .write = ref_copy,
     .read = ref_copy,
+    .copy = ref_copy,
     .host_memory = true,
     .supports = ref_supports,
     .matmul_kernel = ref_matmul_kernel,

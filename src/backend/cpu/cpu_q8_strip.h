@@ -1,0 +1,363 @@
+// The 8-bit kernels' products. Weights are met in strips: as many rows as a vector has 32-bit lanes
+// (LANES: 16 with AVX-512 VNNI, 8 with AVX2), a row a lane, four of its values in each lane's bytes.
+// So an instruction multiplies LANES rows by four activations that are the same for all of them (a
+// broadcast), no sum ever crosses lanes, and a strip once decoded serves any number of tokens.
+//
+// Per (weight row, activation row), whatever the call's other rows, the vector's width or the way
+// the strip was decoded (rule B2), in float32:
+//
+//     types without a min:  acc = acc + (dot - offset * sum) * (scale * d)
+//     types with a min:     acc = acc + (scale * dot - min * sum) * d
+//
+// group after group (or half group), where dot is the integer product of the weights' unsigned bytes
+// (w = byte - offset) and the activations, d the activations' scale and sum their sum; dot - offset *
+// sum is exact. This goes on
+// within the pieces of LP_Q8_PIECE values one after the other: y = acc of piece 0 + acc of piece 1 ...
+#ifndef LP_BACKEND_CPU_CPU_Q8_STRIP_H
+#define LP_BACKEND_CPU_CPU_Q8_STRIP_H
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_matmul.h"
+
+#define LP_INLINE static inline __attribute__((always_inline))
+#define LP_Q8_PIECE 512 // values of a piece: a strip of them stays in the L1 cache
+#define PIECE_QUADS (LP_Q8_PIECE / LP_QUAD_VALUES)
+
+// Loads at any address.
+LP_INLINE uint32_t load_u32(const void *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+LP_INLINE float f16_at(const void *p) {
+    uint16_t bits;
+    memcpy(&bits, p, sizeof bits);
+    return _cvtsh_ss(bits);
+}
+LP_INLINE __m128i load_16(const void *p) {
+    return _mm_loadu_si128(p);
+}
+LP_INLINE __m256i load_32(const void *p) {
+    return _mm256_loadu_si256(p);
+}
+
+// Eight u16, at p[i] + at
+LP_INLINE __m128i eight_u16(const uint8_t *const *p, size_t at) {
+    uint16_t v[8];
+    for (int i = 0; i < 8; i++) memcpy(&v[i], p[i] + at, sizeof v[i]);
+    return _mm_setr_epi16((short)v[0], (short)v[1], (short)v[2], (short)v[3], (short)v[4],
+                          (short)v[5], (short)v[6], (short)v[7]);
+}
+
+// ---- the vectors of either width
+
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__)
+
+#define LANES 16
+typedef __m512i vint;
+typedef __m512 vfloat;
+
+#define V_INT(op) _mm512_##op
+#define V_SI(op) _mm512_##op##_si512
+#define V_AS_FLOAT _mm512_castsi512_ps
+
+LP_INLINE vint load_16_of(const uint8_t *const *rows, size_t at) { // of rows 0, 4, 8, 12
+    vint v = _mm512_castsi128_si512(load_16(rows[0] + at));
+    v = _mm512_inserti32x4(v, load_16(rows[4] + at), 1);
+    v = _mm512_inserti32x4(v, load_16(rows[8] + at), 2);
+    return _mm512_inserti32x4(v, load_16(rows[12] + at), 3);
+}
+LP_INLINE vfloat load_f16_of(const uint8_t *const *rows, size_t at) {
+    return _mm512_cvtph_ps(_mm256_set_m128i(eight_u16(rows + 8, at), eight_u16(rows, at)));
+}
+// The f16 in the low and in the high half of each lane
+LP_INLINE vfloat low_f16(vint v) {
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
+}
+LP_INLINE vint byte_table(__m128i table) {
+    return _mm512_broadcast_i32x4(table);
+}
+
+#else
+
+#define LANES 8
+typedef __m256i vint;
+typedef __m256 vfloat;
+
+#define V_INT(op) _mm256_##op
+#define V_SI(op) _mm256_##op##_si256
+#define V_AS_FLOAT _mm256_castsi256_ps
+
+LP_INLINE vint load_16_of(const uint8_t *const *rows, size_t at) { // of rows 0, 4
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(rows[0] + at)),
+                                   load_16(rows[4] + at), 1);
+}
+LP_INLINE vfloat load_f16_of(const uint8_t *const *rows, size_t at) {
+    return _mm256_cvtph_ps(eight_u16(rows, at));
+}
+LP_INLINE vfloat low_f16(vint v) {
+    v = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
+    v = _mm256_packus_epi32(v, v);
+    return _mm256_cvtph_ps(
+        _mm_unpacklo_epi64(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1)));
+}
+LP_INLINE vint byte_table(__m128i table) {
+    return _mm256_broadcastsi128_si256(table);
+}
+
+#endif
+
+LP_INLINE vfloat high_f16(vint v) {
+    return low_f16(V_INT(srli_epi32)(v, 16));
+}
+LP_INLINE vint v_and(vint a, vint b) {
+    return V_SI(and)(a, b);
+}
+LP_INLINE vint v_or(vint a, vint b) {
+    return V_SI(or)(a, b);
+}
+LP_INLINE vint every_byte(int b) {
+    return V_INT(set1_epi8)((char)b);
+}
+// Bits shifted within 16-bit lanes, then masked byte by byte
+LP_INLINE vint shift_right(vint v, int n, int mask) {
+    return v_and(n ? V_INT(srli_epi16)(v, n) : v, every_byte(mask));
+}
+LP_INLINE vint shift_left(vint v, int n, int mask) {
+    return v_and(n ? V_INT(slli_epi16)(v, n) : v, every_byte(mask));
+}
+
+// What will be needed later and is fetched into the cache meanwhile, line by line all along the work,
+// so that memory is never idle and no line waits for a place in the queue. (The hardware's own
+// prefetch starts anew with each row, which for rows of a few KiB is most of the time.)
+struct ahead {
+    const uint8_t *at, *end;
+};
+
+LP_INLINE void fetch_line(struct ahead *ahead) {
+    _mm_prefetch((const char *)ahead->at, _MM_HINT_T1);
+    ahead->at += 64;
+}
+
+// The places of LANES rows that become a strip.
+struct source {
+    const uint8_t *rows[LANES];
+    struct ahead ahead;
+};
+
+// 16 bytes of each row, from `at`, as four columns: lane i of out[k] holds bytes 4k .. 4k + 3 of row
+// i.
+LP_INLINE void columns(struct source *s, size_t at, vint *out) {
+    for (int i = 0; i < LANES / 8; i++) fetch_line(&s->ahead); // half as much as is read
+    vint a = load_16_of(s->rows, at), b = load_16_of(s->rows + 1, at),
+         c = load_16_of(s->rows + 2, at), d = load_16_of(s->rows + 3, at);
+    vint ab = V_INT(unpacklo_epi32)(a, b), cd = V_INT(unpacklo_epi32)(c, d);
+    out[0] = V_INT(unpacklo_epi64)(ab, cd);
+    out[1] = V_INT(unpackhi_epi64)(ab, cd);
+    ab = V_INT(unpackhi_epi32)(a, b), cd = V_INT(unpackhi_epi32)(c, d);
+    out[2] = V_INT(unpacklo_epi64)(ab, cd);
+    out[3] = V_INT(unpackhi_epi64)(ab, cd);
+}
+
+LP_INLINE vfloat f16_column(const struct source *s, size_t at) {
+    return load_f16_of(s->rows, at);
+}
+
+// Bytes at .. at + 3 of each row, where fewer than 16 may be read
+LP_INLINE vint dword_column(const struct source *s, size_t at) {
+    uint32_t v[LANES];
+    for (int i = 0; i < LANES; i++) v[i] = load_u32(s->rows[i] + at);
+    vint out;
+    memcpy(&out, v, sizeof out);
+    return out;
+}
+
+// Four columns of nibbles to the eight of a group whose first half is in the low nibbles
+LP_INLINE void split_nibbles(vint *q) {
+    for (int k = 0; k < 4; k++) {
+        q[4 + k] = shift_right(q[k], 4, 15);
+        q[k] = shift_right(q[k], 0, 15);
+    }
+}
+
+// The same, through a table
+LP_INLINE void look_up_nibbles(vint *q, vint table) {
+    split_nibbles(q);
+    for (int k = 0; k < 8; k++) q[k] = V_INT(shuffle_epi8)(table, q[k]);
+}
+
+// Byte n of each lane, as a number
+LP_INLINE vfloat unsigned_byte(vint v, int n) {
+    return V_INT(cvtepi32_ps)(v_and(V_INT(srli_epi32)(v, 8 * n), V_INT(set1_epi32)(0xff)));
+}
+LP_INLINE vfloat signed_byte(vint v, int n) {
+    return V_INT(cvtepi32_ps)(V_INT(srai_epi32)(V_INT(slli_epi32)(v, 24 - 8 * n), 24));
+}
+
+// ---- a strip
+
+// One quad of LANES rows. Scale and min of the first 16 values of group g are those numbered g, of
+// the second 16 those numbered g + 4; types with one scale for both leave the latter unset.
+struct strip {
+    vint q[LP_QUAD_VALUES / 4]; // q[k]: values 4k .. 4k + 3
+    vfloat scale[8], min[8];
+};
+
+// How the bytes of a strip are to be read.
+enum strip_kind {
+    STRIP_MIN,    // 0..31, types with a min
+    STRIP_OFFSET, // 0..63 (with VNNI to 255), w = q - offset
+    STRIP_SIGNED, // -128..127; AVX2 only
+};
+
+// Signed bytes as either set of instructions wants them: VNNI moves them up to 0..255, which the
+// pair sums of AVX2 could not hold.
+#if LANES == 16
+#define STRIP_ANY STRIP_OFFSET
+#define ANY_OFFSET 128
+#define ANY_FLIP 0x80
+#else
+#define STRIP_ANY STRIP_SIGNED
+#define ANY_OFFSET 0
+#define ANY_FLIP 0
+#endif
+
+LP_INLINE vint any_bytes(vint v) {
+    return ANY_FLIP ? V_SI(xor)(v, every_byte(ANY_FLIP)) : v;
+}
+
+// dot[t] = the integer products of n columns with 4 n activations of each of nx rows.
+#if LANES == 16
+
+#define MAX_TILE 8 // activation rows of a product: as the registers allow
+
+LP_INLINE void dots(const vint *q, int n, const int8_t *const *x, int nx, enum strip_kind kind,
+                    vint *dot) {
+    (void)kind;
+    const int chains = nx <= 2 ? 2 : 1; // few rows wait for each other's sums
+    vint sum[2][MAX_TILE];
+    for (int t = 0; t < chains * nx; t++) sum[t / nx][t % nx] = _mm512_setzero_si512();
+    for (int k = 0; k < n; k++)
+        for (int t = 0; t < nx; t++) {
+            vint *to = &sum[k % chains][t], xv = _mm512_set1_epi32((int)load_u32(x[t] + 4 * k));
+            *to = _mm512_dpbusd_epi32(*to, q[k], xv);
+        }
+    for (int t = 0; t < nx; t++)
+        dot[t] = chains == 1 ? sum[0][t] : _mm512_add_epi32(sum[0][t], sum[1][t]);
+}
+
+#else
+
+#define MAX_TILE 4
+
+// Pairs are summed in 16 bits as long as they fit: 31 * 127 * 2 * 4 and 63 * 127 * 2 * 2 do, and
+// 128 * 127 * 2.
+LP_INLINE void dots(const vint *q, int n, const int8_t *const *x, int nx, enum strip_kind kind,
+                    vint *dot) {
+    const int run = kind == STRIP_MIN ? 4 : kind == STRIP_OFFSET ? 2 : 1;
+    for (int k = 0; k < n; k += run)
+        for (int t = 0; t < nx; t++) {
+            __m256i pairs = _mm256_setzero_si256();
+            for (int i = k; i < k + run; i++) {
+                __m256i xv = _mm256_set1_epi32((int)load_u32(x[t] + 4 * i)), w = q[i];
+                __m256i p = kind == STRIP_SIGNED
+                                ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(xv, w))
+                                : _mm256_maddubs_epi16(w, xv);
+                pairs = i == k ? p : _mm256_add_epi16(pairs, p);
+            }
+            __m256i sum = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+            dot[t] = k == 0 ? sum : _mm256_add_epi32(dot[t], sum);
+        }
+}
+
+#endif
+
+// The float half of a product: one scale's worth of values.
+LP_INLINE vfloat add_dot(vfloat acc, vint dot, vfloat scale, vfloat min, float sum, float d,
+                         enum strip_kind kind, vfloat offset) {
+    vfloat v = V_INT(cvtepi32_ps)(dot);
+    if (kind == STRIP_MIN) {
+        v = V_INT(fnmadd_ps)(min, V_INT(set1_ps)(sum), V_INT(mul_ps)(scale, v));
+        return V_INT(fmadd_ps)(v, V_INT(set1_ps)(d), acc);
+    }
+    if (kind == STRIP_OFFSET) v = V_INT(fnmadd_ps)(offset, V_INT(set1_ps)(sum), v);
+    return V_INT(fmadd_ps)(v, V_INT(mul_ps)(scale, V_INT(set1_ps)(d)), acc);
+}
+
+// One piece of a strip with nx activation rows: stored to, or added to, out[t * LP_MAT_ROWS].
+LP_INLINE void product(const struct strip *strip, int64_t n_quads,
+                       const struct lp_act_quad *const *x, int nx, enum strip_kind kind,
+                       bool halves, float offset_, struct ahead *ahead, int64_t lines, bool add,
+                       float *out) {
+    vfloat acc[MAX_TILE], offset = V_INT(set1_ps)(offset_);
+    for (int t = 0; t < nx; t++) acc[t] = V_INT(setzero_ps)();
+    for (int64_t i = 0; i < n_quads; i++)
+        for (int g = 0; g < 4; g++) {
+            for (int64_t line = 0; line < lines && ahead->at < ahead->end; line++)
+                fetch_line(ahead);
+            for (int h = 0; h < 1 + halves; h++) {
+                const struct strip *s = strip + i;
+                const int8_t *q[MAX_TILE];
+                vint dot[MAX_TILE];
+                for (int t = 0; t < nx; t++) q[t] = x[t][i].q + 32 * g + 16 * h;
+                dots(s->q + 8 * g + 4 * h, halves ? 4 : 8, q, nx, kind, dot);
+                for (int t = 0; t < nx; t++)
+                    acc[t] = add_dot(acc[t], dot[t], s->scale[g + 4 * h], s->min[g + 4 * h],
+                                     halves ? x[t][i].half[g + 4 * h] : x[t][i].sum[g],
+                                     x[t][i].d[g], kind, offset);
+            }
+        }
+    for (int t = 0; t < nx; t++) {
+        float *y = out + t * LP_MAT_ROWS;
+        V_INT(storeu_ps)(y, add ? V_INT(add_ps)(V_INT(loadu_ps)(y), acc[t]) : acc[t]);
+    }
+}
+
+// All n_x activation rows, MAX_TILE at a time; x[t] begins at quad 0 of the row, the piece at
+// first_quad.
+LP_INLINE void products(const struct strip *strip, int64_t n_quads, const void *const *x, int n_x,
+                        int64_t first_quad, enum strip_kind kind, bool halves, float offset,
+                        struct ahead ahead, float *out) {
+    const int64_t n_groups = (n_x + MAX_TILE - 1) / MAX_TILE * n_quads * 4;
+    const int64_t lines = ((ahead.end - ahead.at) / 64 + n_groups) / n_groups; // a group
+    for (int t = 0; t < n_x; t += MAX_TILE, out += MAX_TILE * LP_MAT_ROWS) {
+        const struct lp_act_quad *rows[MAX_TILE];
+        int nx = n_x - t < MAX_TILE ? n_x - t : MAX_TILE;
+        for (int i = 0; i < nx; i++) rows[i] = (const struct lp_act_quad *)x[t + i] + first_quad;
+#define CASE(n)                                                                                    \
+    case n:                                                                                        \
+        if ((n) <= MAX_TILE)                                                                       \
+            product(strip, n_quads, rows, (n) <= MAX_TILE ? (n) : 1, kind, halves, offset, &ahead, \
+                    lines, first_quad != 0, out);                                                  \
+        break;
+        switch (nx) { CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6) CASE(7) CASE(8) }
+#undef CASE
+    }
+}
+
+// The products of one kind, shared by the types of a file.
+typedef void products_fn(const struct strip *strip, int64_t n_quads, const void *const *x, int n_x,
+                         int64_t first_quad, float offset, struct ahead ahead, float *out);
+#define PRODUCTS(name, kind, halves)                                                               \
+    __attribute__((noinline, unused)) static void products_##name(                                 \
+        const struct strip *strip, int64_t n_quads, const void *const *x, int n_x,                 \
+        int64_t first_quad, float offset, struct ahead ahead, float *out) {                        \
+        products(strip, n_quads, x, n_x, first_quad, kind, halves, offset, ahead, out);            \
+    }
+PRODUCTS(min, STRIP_MIN, false)
+PRODUCTS(min_halves, STRIP_MIN, true)
+PRODUCTS(offset, STRIP_OFFSET, false)
+PRODUCTS(offset_halves, STRIP_OFFSET, true)
+#if LANES == 16
+#define products_any products_offset
+#define products_any_halves products_offset_halves
+#else
+PRODUCTS(any, STRIP_SIGNED, false)
+PRODUCTS(any_halves, STRIP_SIGNED, true)
+#endif
+#undef PRODUCTS
+
+#endif

@@ -1,0 +1,203 @@
+// limpid.h: an engine is made, sized, and taken apart. (Its steps: loop.c.)
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "engine/sampler.h"
+#include "model/plan.h"
+
+// ---- what it takes
+
+// What this process may still take: the system's free memory, or less where a control group says so.
+static uint64_t available_bytes(void) {
+    unsigned long long kib = 0, max = 0, used = 0;
+    char line[256];
+    FILE *f = fopen("/proc/meminfo", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
+    if (f) fclose(f);
+    uint64_t available = (uint64_t)kib << 10;
+    f = fopen("/sys/fs/cgroup/memory.max", "r");
+    bool limited = f && fscanf(f, "%llu", &max) == 1;
+    if (f) fclose(f);
+    f = limited ? fopen("/sys/fs/cgroup/memory.current", "r") : NULL;
+    limited = f && fscanf(f, "%llu", &used) == 1;
+    if (f) fclose(f);
+    if (limited && max > used && max - used < available) available = max - used;
+    return available;
+}
+
+limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
+                                 const limpid_engine_options *options, limpid_error *err) {
+    limpid_engine_options defaults = limpid_engine_default_options();
+    struct lp_engine_settings s;
+    struct lp_plan plan;
+    lp_status status = lp_engine_settings_make(&s, m, options ? options : &defaults, lp_err_of(err));
+    if (status) return lp_public(status);
+    struct lp_plan_request request = {.kv_type = s.kv_type,
+                                      .context = s.n_context,
+                                      .n_kv_tokens = s.n_kv_tokens,
+                                      .chunk = s.max_batch_tokens,
+                                      .with_mtp = s.speculate > 0};
+    status = lp_plan_make(&plan, &m->weights->h, &m->weights->binding, m->dev, &request,
+                          lp_err_of(err));
+    if (status) return lp_public(status);
+    *out = (limpid_memory_plan){.mapped_weights = plan.mapped_bytes,
+                                .float32_weights = plan.float32_bytes,
+                                .kv_cache = plan.kv_bytes,
+                                .step_buffers = plan.step_bytes,
+                                .available = available_bytes(),
+                                .n_context = s.n_context,
+                                .n_kv_tokens = s.n_kv_tokens,
+                                .max_batch_tokens = s.max_batch_tokens};
+    return LIMPID_OK;
+}
+
+// ---- making
+
+static lp_status open_store(limpid_engine *e, const limpid_engine_options *o,
+                            const struct lp_engine_settings *s, struct lp_err *err) {
+    if (!o->cache_dir) return LP_OK;
+    if (o->no_prefix_cache)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "a cache directory needs the prefix cache; leave --no-prefix-cache out");
+    struct lp_store_options options = {
+        .dir = o->cache_dir,
+        .max_bytes = o->cache_dir_bytes ? o->cache_dir_bytes : LP_DEFAULT_STORE_BYTES,
+        .fingerprint = lp_engine_fingerprint(e->model, o, s),
+        .page_bytes = lp_kv_page_bytes(e->kv),
+        .page_tokens = LP_KV_PAGE_TOKENS};
+    return lp_store_open(&e->store, &options, err);
+}
+
+static void take_settings(limpid_engine *e, const limpid_engine_options *o,
+                          const struct lp_engine_settings *s) {
+    e->n_context = s->n_context;
+    e->n_kv_tokens = s->n_kv_tokens;
+    e->chunk = s->chunk;
+    e->max_batch_tokens = s->max_batch_tokens;
+    e->max_seqs = s->max_seqs;
+    e->max_queue = s->max_queue;
+    e->no_prefix_cache = o->no_prefix_cache;
+    e->settings.force = s->force;
+    e->settings.deterministic = o->deterministic;
+    lp_speculation_init(&e->speculation, s->speculate);
+    lp_stats_init(&e->live);
+}
+
+static lp_status open_trace(limpid_engine *e, const char *path, struct lp_err *err) {
+    const struct lp_model *w = e->model->weights;
+    if (!path) return LP_OK;
+    lp_status status = lp_trace_open(&e->trace, path, err);
+    if (status) return status;
+    e->settings.trace = e->trace;
+    lp_trace_emit_model(e->trace,
+                        &(struct lp_trace_model){.architecture = w->h.arch->name,
+                                                 .path = lp_gguf_shard_path(e->model->gguf, 0),
+                                                 .backend = e->model->dev->backend->name,
+                                                 .n_layers = w->h.n_layers,
+                                                 .n_threads = e->model->n_threads});
+    return LP_OK;
+}
+
+static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct lp_err *err) {
+    struct lp_model *w = e->model->weights;
+    struct lp_engine_settings s;
+    struct lp_kv_layer layers[LP_MAX_LAYERS + 1];
+    lp_status status = lp_engine_settings_make(&s, e->model, o, err);
+    if (status) return status;
+    take_settings(e, o, &s);
+    bool with_mtp = s.speculate > 0;
+    if (e->n_context > w->h.n_context)
+        lp_log(LP_LOG_WARN,
+               "the context of %lld tokens is longer than the %lld that the model was trained for",
+               (long long)e->n_context, (long long)w->h.n_context);
+    lp_model_kv_layers(w, with_mtp, layers);
+    status = lp_kv_new(&e->kv, e->model->dev, layers, lp_model_kv_count(w, with_mtp), s.kv_type,
+                       e->n_kv_tokens, err);
+    if (!status)
+        status = lp_runner_new(&e->runner, w, e->kv, e->max_batch_tokens, e->n_context, with_mtp,
+                               err);
+    if (!status) status = open_store(e, o, &s, err);
+    if (!status) status = lp_prefix_new(&e->prefix, e->kv, e->store, err);
+    if (!status) status = lp_sched_init(&e->sched, e->max_seqs, err);
+    if (!status) status = lp_batch_new(&e->batch, e, err);
+    if (!status) status = open_trace(e, o->trace_path, err);
+    e->live.pages = e->live.pages_free = status ? 0 : lp_kv_n_pages(e->kv);
+    e->live.page_tokens = LP_KV_PAGE_TOKENS;
+    e->stats = e->live;
+    return status;
+}
+
+limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
+                                const limpid_engine_options *options, limpid_error *err) {
+    limpid_engine_options defaults = limpid_engine_default_options();
+    limpid_engine *e = lp_alloc(1, sizeof *e);
+    if (!e) return lp_public(lp_err_memory(lp_err_of(err), sizeof *e, "the engine"));
+    e->model = model;
+    pthread_mutex_init(&e->step_lock, NULL);
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->work, NULL);
+    lp_status status = set_up(e, options ? options : &defaults, lp_err_of(err));
+    if (status) {
+        limpid_engine_free(e, NULL);
+        return lp_public(status);
+    }
+    *out = e;
+    return LIMPID_OK;
+}
+
+limpid_status limpid_engine_free(limpid_engine *e, limpid_error *err) {
+    if (!e) return LIMPID_OK;
+    limpid_engine_stop(e);
+    if (e->batch) lp_engine_sweep(e); // requests that were freed and not yet seen
+    lp_batch_free(e->batch);
+    lp_sched_release(&e->sched);
+    lp_prefix_free(e->prefix);
+    lp_store_close(e->store);
+    lp_runner_free(e->runner);
+    lp_kv_free(e->kv);
+    lp_status status = lp_trace_close(e->trace, lp_err_of(err));
+    lp_free(e->logits);
+    pthread_cond_destroy(&e->work);
+    pthread_mutex_destroy(&e->lock);
+    pthread_mutex_destroy(&e->step_lock);
+    lp_free(e);
+    return lp_public(status);
+}
+
+// ---- for steps
+
+lp_status lp_engine_reserve_logits(limpid_engine *e, int64_t n_rows, struct lp_err *err) {
+    if (n_rows <= e->logit_rows) return LP_OK;
+    lp_free(e->logits);
+    e->logit_rows = 0;
+    e->logits = lp_alloc((size_t)n_rows * (size_t)e->model->weights->h.n_vocab, sizeof *e->logits);
+    if (!e->logits)
+        return lp_err_set(err, LP_STATUS_MEMORY,
+                          "out of memory: %lld rows of logits; lower --chunk", (long long)n_rows);
+    e->logit_rows = n_rows;
+    return LP_OK;
+}
+
+lp_status lp_engine_grow(limpid_engine *e, struct lp_page_table *table, int64_t n_tokens,
+                         struct lp_err *err) {
+    int64_t need = lp_kv_pages_of(n_tokens) - table->n_pages;
+    if (need > lp_kv_n_free(e->kv)) lp_prefix_make_room(e->prefix, need);
+    return lp_page_table_grow(table, e->kv, n_tokens, err);
+}
+
+int64_t limpid_engine_context(const limpid_engine *e) {
+    return e->n_context;
+}
+size_t limpid_engine_kv_bytes(const limpid_engine *e) {
+    return lp_kv_bytes(e->kv);
+}
+size_t limpid_engine_scratch_bytes(const limpid_engine *e) {
+    return lp_runner_bytes(e->runner);
+}
+int32_t limpid_argmax(const limpid_model *m, const float *logits) {
+    return lp_sampler_argmax(logits, m->never, (int32_t)m->weights->h.n_vocab);
+}

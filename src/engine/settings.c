@@ -1,0 +1,152 @@
+// The options of an engine: defaults, ranges, and what a stored prefix must have been made with.
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/file.h"
+#include "engine/engine.h"
+
+// Raised whenever the state of a token changes its meaning: kernels' rounding, layout of a page.
+#define STATE_VERSION 1
+
+limpid_engine_options limpid_engine_default_options(void) {
+    return (limpid_engine_options){.kv_type = "f16", .route = "auto"};
+}
+
+static lp_status kv_type(const char *name, lp_type *out, struct lp_err *err) {
+    static const struct {
+        const char *name;
+        lp_type type;
+    } types[] = {{"f32", LP_TYPE_F32},
+                 {"f16", LP_TYPE_F16},
+                 {"bf16", LP_TYPE_BF16},
+                 {"q8_0", LP_TYPE_Q8_0}};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(name, types[i].name) == 0) {
+            *out = types[i].type;
+            return LP_OK;
+        }
+    return lp_err_set(err, LP_STATUS_INVALID, "KV type is '%s', expected f32, f16, bf16 or q8_0",
+                      name);
+}
+
+// A head's part of a row must begin with a block. (Whole rows: lp_kv_new.)
+static lp_status check_heads(const struct lp_hparams *h, lp_type type, struct lp_err *err) {
+    if (h->arch->attention == LP_ATTENTION_MLA) return LP_OK;
+    if (lp_cache_type_fits(type, h->head_dim) && lp_cache_type_fits(type, h->v_dim)) return LP_OK;
+    return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                      "KV type %s needs heads of a multiple of 32 values, this model's have %d and "
+                      "%d; use --kv f16",
+                      lp_type_info(type)->name, h->head_dim, h->v_dim);
+}
+
+static lp_status check_range(const char *name, int64_t value, int64_t max, struct lp_err *err) {
+    if (value >= 0 && value <= max) return LP_OK;
+    return lp_err_set(err, LP_STATUS_INVALID, "%s is %lld, expected 0 (the default) to %lld", name,
+                      (long long)value, (long long)max);
+}
+
+static int64_t or_default(int64_t value, int64_t otherwise) {
+    return value ? value : otherwise;
+}
+
+static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
+                      const limpid_engine_options *o, struct lp_err *err) {
+    int64_t context = h->n_context < LP_DEFAULT_CONTEXT ? h->n_context : LP_DEFAULT_CONTEXT;
+    s->n_context = or_default(o->n_context, context);
+    s->chunk = or_default(o->chunk, LP_DEFAULT_CHUNK);
+    if (s->chunk > s->n_context) s->chunk = s->n_context;
+    s->max_seqs = (int32_t)or_default(o->max_seqs, LP_DEFAULT_SEQS);
+    int64_t batch = s->chunk > s->max_seqs ? s->chunk : s->max_seqs;
+    s->max_batch_tokens = or_default(o->max_batch_tokens, batch);
+    if (s->chunk > s->max_batch_tokens) s->chunk = s->max_batch_tokens;
+    s->max_queue = o->max_queue;
+    s->speculate = o->speculate;
+    s->n_kv_tokens = or_default(o->n_kv_tokens, s->n_context);
+    if (s->max_batch_tokens < s->max_seqs)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "max_batch_tokens is %lld, but each of max_seqs = %d sequences may need a "
+                          "token in a step; raise --max-batch-tokens or lower --max-seqs",
+                          (long long)s->max_batch_tokens, s->max_seqs);
+    if (s->n_kv_tokens < s->n_context)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "the KV cache of %lld tokens is smaller than the context of %lld; raise "
+                          "--kv-tokens or lower --ctx",
+                          (long long)s->n_kv_tokens, (long long)s->n_context);
+    // One page for the copy of a shared one; and what drafts reach ahead.
+    s->n_kv_tokens += LP_KV_PAGE_TOKENS;
+    if (s->speculate) s->n_kv_tokens += LP_KV_PAGE_TOKENS;
+    return LP_OK;
+}
+
+lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *m,
+                                  const limpid_engine_options *o, struct lp_err *err) {
+    *out = (struct lp_engine_settings){.kv_type = LP_TYPE_F16};
+    if (!m->weights)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "the model was opened with vocab_only; it cannot run");
+    const struct {
+        const char *name;
+        int64_t value, max;
+    } ranges[] = {{"context", o->n_context, INT32_MAX / 2},
+                  {"KV cache", o->n_kv_tokens, INT32_MAX / 2},
+                  {"chunk", o->chunk, LP_MAX_CHUNK},
+                  {"max_batch_tokens", o->max_batch_tokens, LP_MAX_CHUNK},
+                  {"max_seqs", o->max_seqs, LP_MAX_SEQS},
+                  {"max_queue", o->max_queue, INT32_MAX},
+                  {"speculate", o->speculate, LP_MAX_DRAFT}};
+    lp_status status = LP_OK;
+    for (size_t i = 0; i < sizeof ranges / sizeof ranges[0] && !status; i++)
+        status = check_range(ranges[i].name, ranges[i].value, ranges[i].max, err);
+    if (!status && !lp_route_force_parse(o->route ? o->route : "auto", &out->force))
+        status = lp_err_set(err, LP_STATUS_INVALID,
+                            "route is '%s', expected auto, expanded, absorbed or dense", o->route);
+    if (!status) status = kv_type(o->kv_type ? o->kv_type : "f16", &out->kv_type, err);
+    if (!status && o->speculate && !m->weights->has_mtp)
+        status = lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                            "this file has no usable MTP layer to speculate with (limpid inspect "
+                            "says what it lacks); leave --speculate out");
+    if (!status) status = check_heads(&m->weights->h, out->kv_type, err);
+    return status ? status : fill(out, &m->weights->h, o, err);
+}
+
+// ---- the fingerprint
+
+static void add(XXH3_state_t *hash, const void *data, size_t n_bytes) {
+    XXH3_128bits_update(hash, data, n_bytes);
+}
+
+// The tensors by name, type, shape and samples of their bytes: reading all of a 400 GB file would
+// take minutes, and files that differ differ nearly everywhere.
+static void add_tensor(XXH3_state_t *hash, const struct lp_gguf_tensor *t) {
+    uint64_t n_bytes = t->n_bytes, step = n_bytes / 4 + 1;
+    uint32_t type = (uint32_t)t->type;
+    add(hash, t->name.data, t->name.len);
+    add(hash, &type, sizeof type);
+    add(hash, t->ne, sizeof t->ne);
+    for (uint64_t at = 0; at < n_bytes; at += step)
+        add(hash, (const char *)t->data + at, n_bytes - at < 256 ? n_bytes - at : 256);
+}
+
+struct lp_page_key lp_engine_fingerprint(const limpid_model *m, const limpid_engine_options *o,
+                                         const struct lp_engine_settings *s) {
+    XXH3_state_t *hash = XXH3_createState();
+    if (!hash) return (struct lp_page_key){0, 0};
+    XXH3_128bits_reset(hash);
+    uint64_t numbers[] = {STATE_VERSION,
+                          LP_KV_PAGE_TOKENS,
+                          (uint64_t)s->kv_type,
+                          (uint64_t)s->force,
+                          o->deterministic,
+                          s->speculate > 0,
+                          (uint64_t)m->weights->h.n_layers,
+                          lp_gguf_file_bytes(m->gguf)};
+    add(hash, numbers, sizeof numbers);
+    add(hash, m->dev->backend->name, strlen(m->dev->backend->name));
+    for (int32_t i = 0; i < m->weights->h.n_facts; i++) // the mathematics, as read from the metadata
+        add(hash, m->weights->h.facts[i].value, strlen(m->weights->h.facts[i].value));
+    for (uint64_t i = 0; i < lp_gguf_n_tensors(m->gguf); i++)
+        add_tensor(hash, lp_gguf_tensor_at(m->gguf, i));
+    XXH128_hash_t digest = XXH3_128bits_digest(hash);
+    XXH3_freeState(hash);
+    return (struct lp_page_key){digest.low64, digest.high64};
+}

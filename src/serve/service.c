@@ -1,0 +1,18 @@
+#include "serve/service.h"
+
+#include "base/log.h"
+
+enum lp_health lp_service_health(struct lp_service *service, double *age_s) {
+    double age = limpid_engine_get_stats(service->engine).last_step_age_s;
+    bool stalled = age > service->stall_s;
+    if (age_s) *age_s = age;
+    if (atomic_exchange(&service->stalled, stalled) != stalled) {
+        if (stalled)
+            lp_log(LP_LOG_ERROR, "the engine has made no step for %.3g s; health says 'stalled'",
+                   age);
+        else
+            lp_log(LP_LOG_WARN, "the engine makes steps again");
+    }
+    if (stalled) return LP_HEALTH_STALLED;
+    return atomic_load(&service->draining) ? LP_HEALTH_DRAINING : LP_HEALTH_OK;
+}

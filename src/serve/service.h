@@ -1,0 +1,33 @@
+// What the requests of a server share, and whether it can serve.
+#ifndef LP_SERVE_SERVICE_H
+#define LP_SERVE_SERVICE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "limpid.h"
+
+struct lp_service {
+    limpid_model *model;
+    limpid_engine *engine;
+    const char *model_id;
+    int64_t created; // Unix time
+    int64_t timeout_ms, keepalive_ms;
+    double stall_s;
+    // One body at a time becomes a JSON tree, which may be 40 times its size.
+    pthread_mutex_t parse_lock;
+    atomic_bool draining; // no new generations
+    atomic_bool stopping; // those that run end now
+    atomic_int n_answers; // generations that are admitted and not freed
+    atomic_bool stalled;  // as last seen; for one log line each way
+};
+
+enum lp_health { LP_HEALTH_OK, LP_HEALTH_DRAINING, LP_HEALTH_STALLED };
+
+// Reads the engine's counters, never waits for its step. *age_s (may be NULL): since a step ended,
+// while there is work.
+enum lp_health lp_service_health(struct lp_service *service, double *age_s);
+
+#endif

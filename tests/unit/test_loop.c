@@ -1,0 +1,350 @@
+// Engines at work: their thread, full queues, time limits, clients that go, numbers that go bad.
+#include "lp_test.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "engine/engine.h"
+
+static limpid_model *model;
+
+static int open_model(void **state) {
+    (void)state;
+    limpid_error err;
+    return limpid_model_open(&model, "models/mini-glm-dsa.gguf", NULL, &err) ? -1 : 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    limpid_model_close(model);
+    return 0;
+}
+
+static limpid_engine *engine_with(const limpid_engine_options *given) {
+    limpid_engine *engine;
+    limpid_error err;
+    limpid_engine_options o = given ? *given : limpid_engine_default_options();
+    if (!o.n_context) o.n_context = 512;
+    if (limpid_engine_new(&engine, model, &o, &err)) fail_msg("%s", err.text);
+    return engine;
+}
+
+static const int32_t some_ids[] = {5, 900, 17, 33, 1200, 64, 7, 8, 9, 10, 11, 12, 300, 301, 302, 303};
+
+static limpid_request_options asking(int64_t max_tokens) {
+    limpid_request_options o = limpid_request_default_options();
+    o.tokens = some_ids;
+    o.n_tokens = sizeof some_ids / sizeof some_ids[0];
+    o.temperature = 0;
+    o.max_tokens = max_tokens;
+    o.ignore_eos = true;
+    return o;
+}
+
+static limpid_request *submit(limpid_engine *engine, const limpid_request_options *o) {
+    limpid_request *request;
+    limpid_error err;
+    if (limpid_request_new(&request, engine, o, &err)) fail_msg("%s", err.text);
+    return request;
+}
+
+// Ids of choice `choice`; status of the end.
+static limpid_status collect(limpid_request *request, int32_t choice, int32_t *ids, int *n,
+                             limpid_error *err) {
+    limpid_event event;
+    *n = 0;
+    for (;;) {
+        limpid_status status = limpid_request_next(request, &event, err);
+        if (status) return status;
+        if (event.kind == LIMPID_EVENT_TOKEN && event.choice == choice) ids[(*n)++] = event.token;
+        if (event.kind == LIMPID_EVENT_DONE && event.last) return LIMPID_OK;
+    }
+}
+
+static void assert_pages_are_back(limpid_engine *engine) {
+    limpid_engine_stats s = limpid_engine_get_stats(engine);
+    assert_int_equal(s.n_running + s.n_waiting, 0);
+    assert_int_equal(s.pages_free + s.pages_cached, s.pages);
+}
+
+struct caller {
+    limpid_engine *engine;
+    int32_t ids[64];
+    int n;
+};
+
+static void *call(void *user) {
+    struct caller *c = user;
+    limpid_error err;
+    limpid_request_options o = asking(24);
+    limpid_request *request = submit(c->engine, &o);
+    assert_int_equal(collect(request, 0, c->ids, &c->n, &err), LIMPID_OK);
+    limpid_request_free(request);
+    return NULL;
+}
+
+static void callers_of_a_running_engine_get_what_one_gets_alone(void **state) {
+    (void)state;
+    limpid_error err;
+    limpid_engine_options eo = limpid_engine_default_options();
+    eo.deterministic = true;
+    limpid_engine *engine = engine_with(&eo);
+    struct caller alone = {.engine = engine}, all[8];
+    pthread_t threads[8];
+    call(&alone); // without a thread: the caller makes the steps
+    assert_int_equal(alone.n, 24);
+    assert_int_equal(limpid_engine_start(engine, &err), LIMPID_OK);
+    assert_int_equal(limpid_engine_start(engine, &err), LIMPID_INVALID);
+    assert_int_equal(limpid_engine_step(engine, NULL, &err), LIMPID_INVALID);
+    for (int i = 0; i < 8; i++) {
+        all[i] = (struct caller){.engine = engine};
+        pthread_create(&threads[i], NULL, call, &all[i]);
+    }
+    for (int i = 0; i < 8; i++) {
+        pthread_join(threads[i], NULL);
+        assert_int_equal(all[i].n, alone.n);
+        assert_memory_equal(all[i].ids, alone.ids, (size_t)alone.n * sizeof *alone.ids);
+    }
+    limpid_engine_stop(engine);
+    assert_int_equal(limpid_engine_step(engine, NULL, &err), LIMPID_OK);
+    assert_pages_are_back(engine);
+    assert_int_equal(limpid_engine_free(engine, &err), LIMPID_OK);
+}
+
+static void the_queue_has_an_end(void **state) {
+    (void)state;
+    limpid_error err;
+    limpid_engine_options eo = limpid_engine_default_options();
+    eo.max_seqs = 2;
+    eo.max_queue = 3;
+    limpid_engine *engine = engine_with(&eo);
+    limpid_request *requests[5], *refused;
+    limpid_request_options o = asking(4);
+    for (int i = 0; i < 5; i++) requests[i] = submit(engine, &o); // 2 that can run, 3 that wait
+    assert_int_equal(limpid_request_new(&refused, engine, &o, &err), LIMPID_BUSY);
+    assert_non_null(strstr(err.text, "3"));
+    int32_t ids[16];
+    int n;
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(collect(requests[i], 0, ids, &n, &err), LIMPID_OK);
+        limpid_request_free(requests[i]);
+    }
+    requests[0] = submit(engine, &o); // there is room again
+    limpid_request_free(requests[0]); // and a request need not be waited for
+    assert_int_equal(limpid_engine_get_stats(engine).rejected, 1);
+    assert_pages_are_back(engine);
+    limpid_engine_free(engine, &err);
+}
+
+static void a_time_limit_ends_a_request(void **state) {
+    (void)state;
+    limpid_error err;
+    limpid_engine *engine = engine_with(NULL);
+    limpid_request_options o = asking(400);
+    o.timeout_ms = 1;
+    limpid_request *request = submit(engine, &o);
+    int32_t ids[512];
+    int n;
+    assert_int_equal(collect(request, 0, ids, &n, &err), LIMPID_TIMEOUT);
+    assert_non_null(strstr(err.text, "1 ms"));
+    assert_true(n < 400);
+    limpid_event event;
+    assert_int_equal(limpid_request_next(request, &event, &err), LIMPID_TIMEOUT); // and again
+    limpid_request_free(request);
+    assert_pages_are_back(engine);
+    limpid_engine_free(engine, &err);
+}
+
+static bool gone_after(void *user) {
+    int *left = user;
+    return --*left < 0;
+}
+
+static void who_has_gone_is_dropped_before_the_next_step(void **state) {
+    (void)state;
+    limpid_error err;
+    limpid_engine *engine = engine_with(NULL);
+    int left = 5;
+    limpid_request_options o = asking(400);
+    o.is_gone = gone_after;
+    o.user = &left;
+    limpid_request *request = submit(engine, &o);
+    int64_t n_active = 1;
+    for (int step = 0; step < 5; step++) {
+        assert_int_equal(limpid_engine_step(engine, &n_active, &err), LIMPID_OK);
+        assert_int_equal(n_active, 1);
+    }
+    uint64_t steps = limpid_engine_get_stats(engine).steps;
+    assert_int_equal(limpid_engine_step(engine, &n_active, &err), LIMPID_OK);
+    assert_int_equal(n_active, 0);
+    assert_int_equal(limpid_engine_get_stats(engine).steps, steps); // nothing ran for it
+    assert_pages_are_back(engine);
+    limpid_event event;
+    limpid_status status;
+    do status = limpid_request_poll(request, &event, 0, &err);
+    while (!status && event.kind != LIMPID_EVENT_NONE);
+    assert_int_equal(status, LIMPID_CANCELLED);
+    limpid_request_free(request);
+    limpid_engine_free(engine, &err);
+}
+
+static void cancelling_touches_nobody_else(void **state) {
+    (void)state;
+    limpid_error err;
+    limpid_engine_options eo = limpid_engine_default_options();
+    eo.deterministic = true;
+    limpid_engine *engine = engine_with(&eo);
+    struct caller alone = {.engine = engine};
+    call(&alone);
+    limpid_request_options o = asking(24), other = asking(200);
+    other.n_tokens = 9;
+    limpid_request *stays = submit(engine, &o), *goes = submit(engine, &other);
+    for (int i = 0; i < 3; i++) limpid_engine_step(engine, NULL, &err);
+    limpid_request_cancel(goes);
+    int32_t ids[64];
+    int n;
+    assert_int_equal(collect(stays, 0, ids, &n, &err), LIMPID_OK);
+    assert_int_equal(n, alone.n);
+    assert_memory_equal(ids, alone.ids, (size_t)n * sizeof *ids);
+    limpid_request_free(stays);
+    limpid_request_free(goes);
+    assert_pages_are_back(engine);
+    limpid_engine_free(engine, &err);
+}
+
+static void choices_share_the_prompt_and_differ(void **state) {
+    (void)state;
+    limpid_error err;
+    limpid_engine *engine = engine_with(NULL);
+    limpid_request_options o = asking(12);
+    o.n = 4;
+    o.temperature = 1;
+    o.seed = 3;
+    limpid_request *request = submit(engine, &o);
+    limpid_event event;
+    int32_t ids[4][12];
+    int n[4] = {0}, n_done = 0;
+    do {
+        assert_int_equal(limpid_request_next(request, &event, &err), LIMPID_OK);
+        assert_in_range(event.choice, 0, 3);
+        if (event.kind == LIMPID_EVENT_TOKEN) ids[event.choice][n[event.choice]++] = event.token;
+        if (event.kind != LIMPID_EVENT_DONE) continue;
+        n_done++;
+        assert_int_equal(event.n_generated, 12);
+        if (event.choice > 0) assert_int_equal(event.n_cached, event.n_prompt - 1);
+        assert_int_equal(event.last, n_done == 4);
+    } while (n_done < 4);
+    limpid_request_free(request);
+    assert_memory_not_equal(ids[0], ids[1], sizeof ids[0]);
+    // Choice i is the one that seed + i gives alone.
+    o.n = 1;
+    o.seed = 5;
+    int32_t single[16];
+    int n_single;
+    request = submit(engine, &o);
+    assert_int_equal(collect(request, 0, single, &n_single, &err), LIMPID_OK);
+    assert_memory_equal(single, ids[2], sizeof ids[2]);
+    limpid_request_free(request);
+    limpid_engine_free(engine, &err);
+}
+
+// A NaN appears in the residual stream of the sequence whose prompt is longer than one token.
+static void poison(void *user, int32_t layer, const float *h, const int32_t *selected,
+                   const int32_t *n_selected, int64_t stride) {
+    const atomic_bool *on = user;
+    (void)selected, (void)n_selected, (void)stride;
+    if (layer == 2 && *on) ((float *)h)[3] = NAN; // row 0: the most senior sequence
+}
+
+static void bad_numbers_end_one_request_and_poison_none(void **state) {
+    (void)state;
+    limpid_error err;
+    limpid_engine_options eo = limpid_engine_default_options();
+    eo.deterministic = true;
+    limpid_engine *engine = engine_with(&eo);
+    struct caller alone = {.engine = engine};
+    call(&alone);
+    atomic_bool on = false;
+    engine->settings.watch = poison;
+    engine->settings.watch_user = &on;
+    limpid_request_options first = asking(100), second = asking(24);
+    first.n_tokens = 11;
+    limpid_request *bad = submit(engine, &first), *good = submit(engine, &second);
+    for (int i = 0; i < 3; i++) limpid_engine_step(engine, NULL, &err);
+    on = true;
+    limpid_engine_step(engine, NULL, &err);
+    on = false;
+    int32_t ids[128];
+    int n;
+    assert_int_equal(collect(bad, 0, ids, &n, &err), LIMPID_NUMERIC);
+    assert_non_null(strstr(err.text, "step"));
+    assert_int_equal(collect(good, 0, ids, &n, &err), LIMPID_OK);
+    assert_int_equal(n, 24);
+    assert_memory_equal(ids, alone.ids, (size_t)n * sizeof *ids);
+    limpid_request_free(bad);
+    limpid_request_free(good);
+    // The same text again: nothing that the bad run left behind is used.
+    bad = submit(engine, &first);
+    limpid_event event;
+    do assert_int_equal(limpid_request_next(bad, &event, &err), LIMPID_OK);
+    while (event.kind != LIMPID_EVENT_DONE);
+    limpid_request_free(bad);
+    assert_pages_are_back(engine);
+    limpid_engine_free(engine, &err);
+}
+
+static void events_are_told(void *user) {
+    ++*(atomic_int *)user;
+}
+
+static void a_caller_may_be_told_of_events(void **state) {
+    (void)state;
+    limpid_error err;
+    atomic_int told = 0;
+    limpid_engine *engine = engine_with(NULL);
+    limpid_request_options o = asking(5);
+    o.on_event = events_are_told;
+    o.user = &told;
+    limpid_request *request = submit(engine, &o);
+    limpid_event event;
+    assert_int_equal(limpid_request_poll(request, &event, 10, &err), LIMPID_OK);
+    assert_int_equal(event.kind, LIMPID_EVENT_NONE); // poll makes no steps
+    int64_t n_active = 1;
+    while (n_active > 0) limpid_engine_step(engine, &n_active, &err);
+    assert_int_equal(told, 6); // five tokens, and the end
+    limpid_request_free(request);
+    limpid_engine_free(engine, &err);
+}
+
+static void the_self_check_passes_and_leaves_nothing(void **state) {
+    (void)state;
+    limpid_error err;
+    char *report = NULL;
+    limpid_engine *engine = engine_with(NULL);
+    if (limpid_engine_self_check(engine, &report, &err)) fail_msg("%s", err.text);
+    assert_non_null(strstr(report, "bit for bit"));
+    limpid_free(report);
+    limpid_engine_step(engine, NULL, &err);
+    limpid_engine_stats s = limpid_engine_get_stats(engine);
+    assert_int_equal(s.pages_free, s.pages);
+    atomic_bool on = true;
+    engine->settings.watch = poison;
+    engine->settings.watch_user = &on;
+    assert_int_equal(limpid_engine_self_check(engine, NULL, &err), LIMPID_NUMERIC);
+    limpid_engine_free(engine, &err);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(callers_of_a_running_engine_get_what_one_gets_alone),
+        cmocka_unit_test(the_queue_has_an_end),
+        cmocka_unit_test(a_time_limit_ends_a_request),
+        cmocka_unit_test(who_has_gone_is_dropped_before_the_next_step),
+        cmocka_unit_test(cancelling_touches_nobody_else),
+        cmocka_unit_test(choices_share_the_prompt_and_differ),
+        cmocka_unit_test(bad_numbers_end_one_request_and_poison_none),
+        cmocka_unit_test(a_caller_may_be_told_of_events),
+        cmocka_unit_test(the_self_check_passes_and_leaves_nothing)};
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
