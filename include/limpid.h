@@ -3,6 +3,9 @@
 // The only public header. Handles are opaque; there is no global state but the log level. Every
 // fallible function returns a limpid_status and, given a limpid_error, one sentence that names the
 // thing, the value and what to do. Memory that a function hands out is freed with limpid_free.
+// `err` may be NULL, and options of a model or engine NULL for the defaults; what options point to is
+// copied or used during the call. A handle is written to *out only on success. A tour with examples:
+// docs/library.md.
 //
 //     limpid_error err;
 //     limpid_model *model;
@@ -26,9 +29,9 @@
 //   - neither: limpid_request_next makes steps itself until its request has an event.
 //
 // Threads: a model may be shared by threads (tokenize, chat). The functions on requests and engines
-// may be called from any thread, each request by one at a time; limpid_engine_free and
-// limpid_request_free are the last call on their handle. Engines of one model share its device: one
-// engine at a time makes steps.
+// may be called from any thread, each request by one at a time, but limpid_request_cancel also while
+// another waits for the request's event; limpid_engine_free and limpid_request_free are the last call
+// on their handle. Engines of one model share its device: one engine at a time makes steps.
 #ifndef LIMPID_H
 #define LIMPID_H
 
@@ -65,7 +68,8 @@ typedef struct limpid_sequence limpid_sequence; // tokens in the cache
 typedef struct limpid_request limpid_request;   // a generation in progress
 
 const char *limpid_version(void);
-void limpid_free(void *block); // NULL is allowed
+void limpid_free(void *block);                        // NULL is allowed
+const char *limpid_status_name(limpid_status status); // "success", "over a limit", ...
 // "error", "warn" (default), "info", "debug"; process-wide. INVALID for another name.
 limpid_status limpid_set_log_level(const char *level, limpid_error *err);
 
@@ -115,9 +119,12 @@ limpid_status limpid_detokenize(const limpid_model *model, const int32_t *ids, s
 // The bytes of one token, which may be part of a character. INVALID for an id out of range.
 limpid_status limpid_token_bytes(const limpid_model *model, int32_t id, char **bytes,
                                  size_t *n_bytes, limpid_error *err);
+// The id of a token by its text, of a control token by its name ("<|user|>"); -1 if there is none.
+int32_t limpid_token_find(const limpid_model *model, const char *text, size_t n_bytes);
 bool limpid_token_is_stop(const limpid_model *model, int32_t id);
 
-// Renders a conversation with the chat template of the file. messages: a JSON array as in OpenAI's
+// Renders a conversation with the chat template of the file, for limpid_tokenize with LIMPID_SPECIAL
+// alone: the template writes what a text begins with. messages: a JSON array as in OpenAI's
 // API; options: a JSON object or NULL, with "tools" (array) and any further template variables
 // ("enable_thinking": false). INVALID names messages[i] and the field; UNSUPPORTED without a
 // template.
@@ -160,8 +167,8 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *mo
                                  const limpid_engine_options *options, limpid_error *err);
 limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
                                 const limpid_engine_options *options, limpid_error *err);
-// Stops its thread, cancels what runs, closes the trace (IO if it could not be written whole).
-// Requests may be freed before or behind it, sequences before. NULL is allowed.
+// Stops its thread, closes the trace (IO if it could not be written whole). Its requests and sequences
+// must have been freed. NULL is allowed.
 limpid_status limpid_engine_free(limpid_engine *engine, limpid_error *err);
 int64_t limpid_engine_context(const limpid_engine *engine);
 size_t limpid_engine_kv_bytes(const limpid_engine *engine);      // of the whole cache
@@ -177,7 +184,8 @@ limpid_status limpid_engine_start(limpid_engine *engine, limpid_error *err);
 void limpid_engine_stop(
     limpid_engine *engine); // behind the running step; requests stay as they are
 // One step of what there is to do. *n_active (may be NULL): sequences that wait or run behind it; 0 =
-// nothing to do until a request comes. A request's failure is its own, not the step's.
+// nothing to do until a request comes. A request's failure is its own, not the step's. INVALID while
+// the engine has a thread.
 limpid_status limpid_engine_step(limpid_engine *engine, int64_t *n_active, limpid_error *err);
 
 #define LIMPID_HISTOGRAM_BUCKETS 24
@@ -273,9 +281,10 @@ typedef struct limpid_request_options {
 
     int32_t priority;   // higher runs first; equal: first come, first served
     int64_t timeout_ms; // TIMEOUT behind that; 0 = none
-    // Called by the thread that makes steps, so quick and without calls on the engine:
+    // Called by the thread that makes steps, under the engine's lock: quick, and without any call on
+    // the engine or its requests. Not called any more when limpid_request_free has returned.
     bool (*is_gone)(void *user);  // asked before each step; true cancels
-    void (*on_event)(void *user); // there is something for limpid_request_poll
+    void (*on_event)(void *user); // there is something for limpid_request_poll, or it has failed
     void *user;
 } limpid_request_options;
 

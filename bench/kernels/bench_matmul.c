@@ -1,6 +1,6 @@
-// Speed of the cpu backend's matmul per weight type and number of activation rows, in GB/s of weight
-// bytes and 10^9 multiply-adds a second, beside the read bandwidth measured in the same run. All
-// products read weights that no cache holds. Usage: bench_matmul [threads [type or all [level
+// Speed of the cpu backend's matmul per weight type and number of activation rows, in GB/s of
+// weight bytes and 10^9 multiply-adds a second, beside the read bandwidth measured in the same run.
+// All products read weights that no cache holds. Usage: bench_matmul [threads [type or all [level
 // [rows]]]]
 #include <stdio.h>
 #include <stdlib.h>

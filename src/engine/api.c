@@ -13,6 +13,10 @@ void limpid_free(void *block) {
     lp_free(block);
 }
 
+const char *limpid_status_name(limpid_status status) {
+    return lp_status_name((lp_status)status);
+}
+
 limpid_status limpid_set_log_level(const char *level, limpid_error *err) {
     enum lp_log_level value;
     if (!lp_log_level_parse(level, &value))
@@ -200,6 +204,10 @@ limpid_status limpid_token_bytes(const limpid_model *m, int32_t id, char **bytes
     if (status) return lp_public(status);
     if (!lp_tokenizer_piece(m->tokenizer, id, false, &out)) out.failed = true;
     return lp_public(take_bytes(&out, bytes, n_bytes, lp_err_of(err)));
+}
+
+int32_t limpid_token_find(const limpid_model *m, const char *text, size_t n_bytes) {
+    return lp_tokenizer_find(m->tokenizer, (struct lp_str){text, n_bytes});
 }
 
 bool limpid_token_is_stop(const limpid_model *m, int32_t id) {

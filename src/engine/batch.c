@@ -80,10 +80,10 @@ static void add_part(struct lp_batch *b, struct lp_seq *seq) {
     int64_t n = seq->n_scheduled, n_known = n - seq->n_draft;
     bool reaches_end = seq->n_computed + n_known == seq->n_tokens;
     *p = (struct part){.seq = seq,
-                        .request = seq->request,
-                        .first_row = b->n_rows,
-                        .n_rows = n,
-                        .first_logit = b->n_logits};
+                       .request = seq->request,
+                       .first_row = b->n_rows,
+                       .n_rows = n,
+                       .first_logit = b->n_logits};
     p->n_logits = wants_prompt_logits(seq) ? n : reaches_end ? 1 + seq->n_draft : 0;
     memcpy(b->tokens + b->n_rows, seq->tokens + seq->n_computed,
            (size_t)n_known * sizeof *b->tokens);
@@ -116,20 +116,21 @@ static void fail_part(limpid_engine *e, struct part *p, const struct lp_err *err
         lp_prefix_forget(e->prefix, p->seq->tokens, p->seq->n_tokens);
 }
 
-static void trace_token(limpid_engine *e, const struct lp_seq *seq, const float *logits, bool drafted) {
+static void trace_token(limpid_engine *e, const struct lp_seq *seq, const float *logits,
+                        bool drafted) {
     const limpid_model *m = e->model;
     int32_t n_vocab = (int32_t)m->weights->h.n_vocab, id = seq->tokens[seq->n_tokens - 1];
     int64_t rank = 0;
     for (int32_t i = 0; i < n_vocab; i++) rank += !m->never[i] && logits[i] > logits[id];
-    lp_trace_emit_token(e->trace, &(struct lp_trace_token){
-                                      .step = (int64_t)e->live.steps,
-                                      .sequence = (int64_t)seq->number,
-                                      .position = seq->n_tokens - 1,
-                                      .token = id,
-                                      .logprob = logits[id] - lp_sampler_log_sum(logits, m->never,
-                                                                                 n_vocab),
-                                      .rank = rank,
-                                      .drafted = drafted});
+    lp_trace_emit_token(e->trace,
+                        &(struct lp_trace_token){
+                            .step = (int64_t)e->live.steps,
+                            .sequence = (int64_t)seq->number,
+                            .position = seq->n_tokens - 1,
+                            .token = id,
+                            .logprob = logits[id] - lp_sampler_log_sum(logits, m->never, n_vocab),
+                            .rank = rank,
+                            .drafted = drafted});
 }
 
 static void note_token_time(limpid_engine *e, struct lp_seq *seq) {
@@ -189,9 +190,8 @@ static void take_part(limpid_engine *e, struct part *p, struct lp_err *err) {
     for (int64_t i = 0; i < p->n_logits - seq->n_draft - (reaches_end ? 1 : 0); i++)
         p->has_bad = p->has_bad || b->bad[p->first_logit + i];
     if (!p->has_bad && wants_prompt_logits(seq))
-        status = lp_output_prompt(seq, past, p->n_logits, e->logits + p->first_logit *
-                                                                          e->model->weights->h.n_vocab,
-                                  err);
+        status = lp_output_prompt(seq, past, p->n_logits,
+                                  e->logits + p->first_logit * e->model->weights->h.n_vocab, err);
     p->kept = (int32_t)n_known;
     seq->n_computed += n_known;
     seq->n_drafted += seq->n_draft;
@@ -244,9 +244,8 @@ static lp_status draft(limpid_engine *e, const struct lp_step *step, struct lp_e
 // Looks for the layer at fault, which needs the runner's buffers: when all else of the step is done.
 static void explain_bad(limpid_engine *e, struct part *p) {
     struct lp_err why;
-    lp_status status =
-        lp_runner_find_bad(e->runner, &e->batch->spans[p - e->batch->parts],
-                           e->batch->tokens + p->first_row, &e->settings, &why);
+    lp_status status = lp_runner_find_bad(e->runner, &e->batch->spans[p - e->batch->parts],
+                                          e->batch->tokens + p->first_row, &e->settings, &why);
     if (status) fail_part(e, p, &why);
 }
 

@@ -34,15 +34,16 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
     limpid_engine_options defaults = limpid_engine_default_options();
     struct lp_engine_settings s;
     struct lp_plan plan;
-    lp_status status = lp_engine_settings_make(&s, m, options ? options : &defaults, lp_err_of(err));
+    lp_status status =
+        lp_engine_settings_make(&s, m, options ? options : &defaults, lp_err_of(err));
     if (status) return lp_public(status);
     struct lp_plan_request request = {.kv_type = s.kv_type,
                                       .context = s.n_context,
                                       .n_kv_tokens = s.n_kv_tokens,
                                       .chunk = s.max_batch_tokens,
                                       .with_mtp = s.speculate > 0};
-    status = lp_plan_make(&plan, &m->weights->h, &m->weights->binding, m->dev, &request,
-                          lp_err_of(err));
+    status =
+        lp_plan_make(&plan, &m->weights->h, &m->weights->binding, m->dev, &request, lp_err_of(err));
     if (status) return lp_public(status);
     *out = (limpid_memory_plan){.mapped_weights = plan.mapped_bytes,
                                 .float32_weights = plan.float32_bytes,
@@ -63,12 +64,12 @@ static lp_status open_store(limpid_engine *e, const limpid_engine_options *o,
     if (o->no_prefix_cache)
         return lp_err_set(err, LP_STATUS_INVALID,
                           "a cache directory needs the prefix cache; leave --no-prefix-cache out");
-    struct lp_store_options options = {
-        .dir = o->cache_dir,
-        .max_bytes = o->cache_dir_bytes ? o->cache_dir_bytes : LP_DEFAULT_STORE_BYTES,
-        .fingerprint = lp_engine_fingerprint(e->model, o, s),
-        .page_bytes = lp_kv_page_bytes(e->kv),
-        .page_tokens = LP_KV_PAGE_TOKENS};
+    struct lp_store_options options = {.dir = o->cache_dir,
+                                       .max_bytes = o->cache_dir_bytes ? o->cache_dir_bytes
+                                                                       : LP_DEFAULT_STORE_BYTES,
+                                       .fingerprint = lp_engine_fingerprint(e->model, o, s),
+                                       .page_bytes = lp_kv_page_bytes(e->kv),
+                                       .page_tokens = LP_KV_PAGE_TOKENS};
     return lp_store_open(&e->store, &options, err);
 }
 
@@ -118,8 +119,8 @@ static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct
     status = lp_kv_new(&e->kv, e->model->dev, layers, lp_model_kv_count(w, with_mtp), s.kv_type,
                        e->n_kv_tokens, err);
     if (!status)
-        status = lp_runner_new(&e->runner, w, e->kv, e->max_batch_tokens, e->n_context, with_mtp,
-                               err);
+        status =
+            lp_runner_new(&e->runner, w, e->kv, e->max_batch_tokens, e->n_context, with_mtp, err);
     if (!status) status = open_store(e, o, &s, err);
     if (!status) status = lp_prefix_new(&e->prefix, e->kv, e->store, err);
     if (!status) status = lp_sched_init(&e->sched, e->max_seqs, err);
@@ -137,9 +138,9 @@ limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
     limpid_engine *e = lp_alloc(1, sizeof *e);
     if (!e) return lp_public(lp_err_memory(lp_err_of(err), sizeof *e, "the engine"));
     e->model = model;
-    pthread_mutex_init(&e->step_lock, NULL);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->work, NULL);
+    pthread_cond_init(&e->turn, NULL);
     lp_status status = set_up(e, options ? options : &defaults, lp_err_of(err));
     if (status) {
         limpid_engine_free(e, NULL);
@@ -162,8 +163,8 @@ limpid_status limpid_engine_free(limpid_engine *e, limpid_error *err) {
     lp_status status = lp_trace_close(e->trace, lp_err_of(err));
     lp_free(e->logits);
     pthread_cond_destroy(&e->work);
+    pthread_cond_destroy(&e->turn);
     pthread_mutex_destroy(&e->lock);
-    pthread_mutex_destroy(&e->step_lock);
     lp_free(e);
     return lp_public(status);
 }

@@ -3,10 +3,10 @@
 // Who owns what:
 //   - `lock` guards the list of requests that come and go, the events of requests, the stats. It is held
 //     for moments only, never during a step.
-//   - `step_lock` makes steps one at a time. Whoever holds it (the engine's thread, a caller of
-//     limpid_engine_step, limpid_request_next or limpid_sequence_append) owns the scheduler, the cache,
-//     the prefix tree, the runner and everything of a sequence but its request's events.
-//   Order: step_lock before lock.
+//   - The turn is had by one at a time, first come, first served: the engine's thread for a step, a
+//     caller of limpid_engine_step, limpid_request_next or limpid_sequence_append. Whoever has it owns
+//     the scheduler, the cache, the prefix tree, the runner and everything of a sequence but its
+//     request's events. Nobody asks for the turn while holding `lock`.
 #ifndef LP_ENGINE_ENGINE_H
 #define LP_ENGINE_ENGINE_H
 
@@ -58,18 +58,21 @@ struct limpid_engine {
     int64_t logit_rows;
     uint64_t next_sequence;
 
-    pthread_mutex_t step_lock, lock;
+    pthread_mutex_t lock;
+    pthread_cond_t turn; // somebody has given it
+    uint64_t next_turn, turn_now;
     pthread_cond_t work; // something came: for the engine's thread
     pthread_t thread;
     bool has_thread, stop_thread;
     struct limpid_request *incoming; // submitted, not yet seen by a step; newest first
     atomic_bool any_cancelled;
-    atomic_int_fast64_t n_queued, n_slots_used; // sequences never admitted yet; running ones: for max_queue
-    uint64_t n_arrivals;         // numbers requests in their order
+    atomic_int_fast64_t n_queued,
+        n_slots_used;             // sequences never admitted yet; running ones: for max_queue
+    uint64_t n_arrivals;          // numbers requests in their order
     atomic_uint_fast64_t beat_ns; // when a step last ended, or work came to an idle engine
     atomic_int_fast64_t n_active; // sequences that wait or run
     uint64_t n_rejected;
-    limpid_engine_stats live;  // under step_lock
+    limpid_engine_stats live;  // with the turn
     limpid_engine_stats stats; // its copy of the last step, under lock
 };
 
@@ -81,7 +84,7 @@ struct limpid_sequence {
     int64_t n_tokens, capacity;
 };
 
-// Options with their defaults filled in, checked. INVALID names the option. (options.c)
+// Options with their defaults filled in, checked. INVALID names the option. (settings.c)
 struct lp_engine_settings {
     int64_t n_context, n_kv_tokens, chunk, max_batch_tokens;
     int32_t max_seqs, max_queue, speculate;
@@ -95,10 +98,12 @@ struct lp_page_key lp_engine_fingerprint(const limpid_model *model,
                                          const limpid_engine_options *options,
                                          const struct lp_engine_settings *settings);
 
-// loop.c. One step under step_lock, which the caller holds.
-void lp_engine_step_locked(limpid_engine *engine);
+// loop.c. The turn; and one step of who has it.
+void lp_engine_take_turn(limpid_engine *engine);
+void lp_engine_give_turn(limpid_engine *engine);
+void lp_engine_make_step(limpid_engine *engine);
 
-// Takes new requests in; what is cancelled, too late or freed leaves. Under step_lock.
+// Takes new requests in; what is cancelled, too late or freed leaves. With the turn.
 void lp_engine_sweep(limpid_engine *engine);
 // batch.c: buffers for the rows of a step; runs what lp_sched_plan decided.
 lp_status lp_batch_new(struct lp_batch **out, const limpid_engine *engine, struct lp_err *err);

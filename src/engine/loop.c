@@ -5,6 +5,22 @@
 #include "base/clock.h"
 #include "engine/request.h"
 
+// ---- the turn
+
+void lp_engine_take_turn(limpid_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    uint64_t mine = e->next_turn++;
+    while (e->turn_now != mine) pthread_cond_wait(&e->turn, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void lp_engine_give_turn(limpid_engine *e) {
+    pthread_mutex_lock(&e->lock);
+    e->turn_now++;
+    pthread_cond_broadcast(&e->turn);
+    pthread_mutex_unlock(&e->lock);
+}
+
 // ---- requests come and go
 
 static void end_seq(limpid_engine *e, struct lp_seq *seq, const char *what) {
@@ -131,7 +147,7 @@ static void publish(limpid_engine *e) {
     e->beat_ns = lp_clock_ns();
 }
 
-void lp_engine_step_locked(limpid_engine *e) {
+void lp_engine_make_step(limpid_engine *e) {
     struct lp_err why;
     struct lp_seq *refused;
     bool calibrate;
@@ -154,9 +170,9 @@ limpid_status limpid_engine_step(limpid_engine *e, int64_t *n_active, limpid_err
     if (has_thread)
         return lp_public(lp_err_set(lp_err_of(err), LP_STATUS_INVALID,
                                     "the engine has a thread that makes its steps"));
-    pthread_mutex_lock(&e->step_lock);
-    lp_engine_step_locked(e);
-    pthread_mutex_unlock(&e->step_lock);
+    lp_engine_take_turn(e);
+    lp_engine_make_step(e);
+    lp_engine_give_turn(e);
     if (n_active) *n_active = e->n_active;
     return LIMPID_OK;
 }
@@ -172,9 +188,9 @@ static void *run(void *user) {
         bool stop = e->stop_thread;
         pthread_mutex_unlock(&e->lock);
         if (stop) return NULL;
-        pthread_mutex_lock(&e->step_lock);
-        lp_engine_step_locked(e);
-        pthread_mutex_unlock(&e->step_lock);
+        lp_engine_take_turn(e);
+        lp_engine_make_step(e);
+        lp_engine_give_turn(e);
     }
 }
 

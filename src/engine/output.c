@@ -13,8 +13,8 @@ struct lp_output {
     int32_t *top_ids; // [n_logprobs]
     float *top_logprobs;
     const char *finish_reason;
-    int stop_met;    // index of the stop text that was met in the text, or -1
-    int stop_id_met; // index into request->stop_ids, or -1
+    int stop_met;            // index of the stop text that was met in the text, or -1
+    int stop_id_met;         // index into request->stop_ids, or -1
     int64_t n_prompt_events; // given; a sequence that was pre-empted computes them again
 };
 

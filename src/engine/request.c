@@ -111,7 +111,8 @@ static lp_status find_breakers(const limpid_request *r, const limpid_request_opt
     const limpid_model *m = r->engine->model;
     struct lp_bytes piece = {0};
     lp_status status = LP_OK;
-    for (int32_t id = 0; id < (int32_t)m->weights->h.n_vocab && o->n_dry_breakers && !status; id++) {
+    for (int32_t id = 0; id < (int32_t)m->weights->h.n_vocab && o->n_dry_breakers && !status;
+         id++) {
         lp_bytes_clear(&piece);
         if (!lp_tokenizer_piece(m->tokenizer, id, false, &piece))
             status = lp_err_memory(err, 0, "DRY's breakers");
@@ -141,7 +142,8 @@ static lp_status make_samplers(limpid_request *r, const limpid_request_options *
     lp_status status = bias ? LP_OK : lp_err_memory(err, o->n_bias * sizeof *bias, "logit_bias");
     for (size_t i = 0; i < o->n_bias && !status; i++)
         bias[i] = (struct lp_bias){o->bias_ids[i], o->bias[i]};
-    if (!status && o->dry_multiplier != 0) status = find_breakers(r, o, &breakers, &n_breakers, err);
+    if (!status && o->dry_multiplier != 0)
+        status = find_breakers(r, o, &breakers, &n_breakers, err);
     struct lp_sampler_params params = {.temperature = o->temperature,
                                        .top_p = o->top_p,
                                        .typical_p = o->typical_p,
@@ -252,6 +254,9 @@ static lp_status submit(limpid_request *r, struct lp_err *err) {
 
 limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
                                  const limpid_request_options *options, limpid_error *err) {
+    if (!options)
+        return lp_public(lp_err_set(lp_err_of(err), LP_STATUS_INVALID,
+                                    "a request needs options, at least a prompt"));
     limpid_request *r = lp_alloc(1, sizeof *r);
     if (!r) return lp_public(lp_err_memory(lp_err_of(err), sizeof *r, "a request"));
     r->engine = engine;
@@ -275,9 +280,9 @@ limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
 struct lp_event *lp_event_new(const limpid_event *event) {
     size_t n_top = (size_t)event->n_top;
     size_t stop_len = event->stop_text ? strlen(event->stop_text) + 1 : 0;
-    struct lp_event *e = lp_alloc(1, sizeof *e + n_top * (sizeof *event->top_ids +
-                                                          sizeof *event->top_logprobs) +
-                                         event->text_len + 1 + stop_len);
+    struct lp_event *e =
+        lp_alloc(1, sizeof *e + n_top * (sizeof *event->top_ids + sizeof *event->top_logprobs) +
+                        event->text_len + 1 + stop_len);
     if (!e) return NULL;
     e->event = *event;
     int32_t *ids = (int32_t *)(e + 1);
@@ -367,7 +372,8 @@ limpid_status limpid_request_poll(limpid_request *r, limpid_event *event, int64_
     pthread_mutex_lock(&e->lock);
     while (!take_event(r, event, &status, lp_err_of(err))) {
         if (timed_out) {
-            *event = (limpid_event){.kind = LIMPID_EVENT_NONE, .text = "", .token = -1};
+            *event =
+                (limpid_event){.kind = LIMPID_EVENT_NONE, .text = "", .token = -1, .stop_id = -1};
             break;
         }
         timed_out = pthread_cond_timedwait(&r->changed, &e->lock, &until) != 0;
@@ -390,13 +396,13 @@ limpid_status limpid_request_next(limpid_request *r, limpid_event *event, limpid
         pthread_mutex_unlock(&e->lock);
         if (got) return lp_public(status);
         if (has_thread) continue;
-        pthread_mutex_lock(&e->step_lock);
+        lp_engine_take_turn(e);
         // Somebody else's step may have brought it.
         pthread_mutex_lock(&e->lock);
         bool waits = !r->first && !r->failed;
         pthread_mutex_unlock(&e->lock);
-        if (waits) lp_engine_step_locked(e);
-        pthread_mutex_unlock(&e->step_lock);
+        if (waits) lp_engine_make_step(e);
+        lp_engine_give_turn(e);
     }
 }
 
@@ -421,8 +427,8 @@ void limpid_request_free(limpid_request *r) {
     if (!in_engine) {
         lp_request_destroy(r);
     } else if (!has_thread) { // nobody may ever make a step again
-        pthread_mutex_lock(&e->step_lock);
+        lp_engine_take_turn(e);
         lp_engine_sweep(e);
-        pthread_mutex_unlock(&e->step_lock);
+        lp_engine_give_turn(e);
     }
 }

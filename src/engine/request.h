@@ -16,15 +16,16 @@ struct lp_event { // what an event points to lies behind it in the same block
 
 struct limpid_request {
     limpid_engine *engine;
-    limpid_request_options options; // pointers to copies that the request owns
-    uint64_t arrival;               // seniority within a priority
+    limpid_request_options options;     // pointers to copies that the request owns
+    uint64_t arrival;                   // seniority within a priority
     uint64_t submitted_ns, deadline_ns; // deadline 0 = none
     uint64_t first_ns;                  // first token; 0 = none yet
-    struct lp_seq *seqs; // [n]
+    struct lp_seq *seqs;                // [n]
     int32_t n, n_ended;
     bool prompt_done; // the first choice's prompt is computed; the others may start
-    int32_t *stop_ids; // [stop.n + n_stop_ids]: the control token that a stop text names or -1, then the ids
-    int32_t *ends;     // end tokens that min_tokens holds back, [n_ends]
+    int32_t *
+        stop_ids; // [stop.n + n_stop_ids]: the control token that a stop text names or -1, then the ids
+    int32_t *ends; // end tokens that min_tokens holds back, [n_ends]
     size_t n_ends;
     char **stop;
     bool counted; // in engine->n_queued
@@ -37,13 +38,14 @@ struct limpid_request {
     bool failed, ended, freed, in_engine;
     atomic_bool cancelled;
     struct lp_event *current; // what the owner looks at; freed at its next call
-    int64_t n_open; // DONE events that are still to come
+    int64_t n_open;           // DONE events that are still to come
 };
 
-// Under step_lock: the events of a step are gathered and given out at its end.
+// By whoever has the turn: the events of a step are gathered and given out at its end.
 struct lp_event *lp_event_new(const limpid_event *event); // a copy with all it points to, or NULL
 void lp_request_push(limpid_request *request, struct lp_event *event); // takes lock
-void lp_request_fail(limpid_request *request, const struct lp_err *err); // takes lock; its choices end
+void lp_request_fail(limpid_request *request,
+                     const struct lp_err *err);   // takes lock; its choices end
 void lp_request_destroy(limpid_request *request); // nobody knows it any more
 
 // output.c: from a sampled token to the caller.

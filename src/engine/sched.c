@@ -6,7 +6,7 @@
 #include "engine/request.h"
 
 #define PROMPT_LOGPROB_ROWS 64 // most rows of a step whose logits all come to the host
-#define DISK_PAGES 8           // most pages that one step reads from the store for a waiting sequence
+#define DISK_PAGES 8 // most pages that one step reads from the store for a waiting sequence
 
 lp_status lp_sched_init(struct lp_sched *sched, int32_t max_seqs, struct lp_err *err) {
     *sched = (struct lp_sched){0};
@@ -29,7 +29,8 @@ void lp_sched_release(struct lp_sched *sched) {
 
 static bool is_senior(const struct lp_seq *a, const struct lp_seq *b) { // S3
     const struct limpid_request *x = a->request, *y = b->request;
-    if (x->options.priority != y->options.priority) return x->options.priority > y->options.priority;
+    if (x->options.priority != y->options.priority)
+        return x->options.priority > y->options.priority;
     if (x->arrival != y->arrival) return x->arrival < y->arrival;
     return a->choice < b->choice;
 }
@@ -145,7 +146,8 @@ static lp_status take_known(struct limpid_engine *e, struct lp_seq *seq, struct 
 // Are there pages for all its tokens and the next (S5)? Cached prefixes may go for it.
 static bool fits(const struct limpid_engine *e, const struct lp_seq *seq) {
     int64_t n_shared = 0, n_free = lp_kv_n_free(e->kv);
-    int64_t need = lp_kv_pages_of(seq->n_tokens + 1 + (e->speculation.on ? e->speculation.n_draft : 0));
+    int64_t need =
+        lp_kv_pages_of(seq->n_tokens + 1 + (e->speculation.on ? e->speculation.n_draft : 0));
     if (need <= n_free) return true;
     if (forkable(seq)) // the page of the last token is never shared
         n_shared = (seq->n_prompt - 1) / LP_KV_PAGE_TOKENS;

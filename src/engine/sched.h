@@ -41,15 +41,15 @@ struct lp_seq {
     uint64_t number; // for the trace
     int32_t choice;
     enum lp_seq_state state;
-    struct lp_seq *next;  // in the waiting list
-    int32_t *tokens;      // prompt, then answer; [capacity]
+    struct lp_seq *next; // in the waiting list
+    int32_t *tokens;     // prompt, then answer; [capacity]
     int64_t n_tokens, capacity, n_prompt;
-    int64_t n_computed;   // in the cache
-    int64_t n_scheduled;  // rows of this step, drafts with them
-    int32_t n_draft;      // drafts[0..) are run behind the last token in this step
+    int64_t n_computed;  // in the cache
+    int64_t n_scheduled; // rows of this step, drafts with them
+    int32_t n_draft;     // drafts[0..) are run behind the last token in this step
     int32_t drafts[LP_MAX_DRAFT];
-    bool draft_whole;     // the MTP layer's state of all computed tokens is there
-    bool was_admitted;    // n_cached is known
+    bool draft_whole;  // the MTP layer's state of all computed tokens is there
+    bool was_admitted; // n_cached is known
     int64_t n_cached, n_cached_disk;
     int64_t n_drafted, n_accepted, n_preempted;
     uint64_t admitted_ns, token_ns; // token_ns: of the last token

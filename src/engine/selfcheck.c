@@ -15,11 +15,12 @@
 #include "base/rng.h"
 #include "engine/engine.h"
 
-#define MAX_PROMPT 80       // over a page's border
+#define MAX_PROMPT 80 // over a page's border
 #define MIN_PROMPT 6
-#define TIME_NS 700000000u  // what the check may take, where the model allows it
-#define N_RUNS 6            // prompts that are run, about
-#define MAX_DIFFERENCE 0.15 // relative; a swapped head, a wrong position or a lost key give 0.3 and more
+#define TIME_NS 700000000u // what the check may take, where the model allows it
+#define N_RUNS 6           // prompts that are run, about
+#define MAX_DIFFERENCE                                                                             \
+    0.15 // relative; a swapped head, a wrong position or a lost key give 0.3 and more
 
 struct check {
     limpid_engine *e;
@@ -31,8 +32,8 @@ struct check {
     struct lp_err *err;
 };
 
-static lp_status step(struct check *c, struct lp_span *spans, int32_t n_spans, const int32_t *tokens,
-                      int64_t n_rows, float *logits) {
+static lp_status step(struct check *c, struct lp_span *spans, int32_t n_spans,
+                      const int32_t *tokens, int64_t n_rows, float *logits) {
     int32_t row = (int32_t)(n_rows - 1);
     struct lp_step s = {.tokens = tokens,
                         .spans = spans,
@@ -118,7 +119,8 @@ static lp_status check_cached(struct check *c) {
     lp_status status = run(c, &source, 0, c->n, c->got);
     if (!status) lp_prefix_insert(c->e->prefix, &source, c->tokens, c->n, true, false);
     for (int i = 0; i < 2 && !status; i++) {
-        status = lp_prefix_attach(c->e->prefix, &table, c->tokens, lengths[i], false, &match, c->err);
+        status =
+            lp_prefix_attach(c->e->prefix, &table, c->tokens, lengths[i], false, &match, c->err);
         if (!status) status = run(c, &table, match.n_tokens, c->n, c->got);
         if (!status) status = compare(c, "behind a cached prefix", true);
         lp_page_table_release(&table, c->e->kv);
@@ -189,11 +191,11 @@ limpid_status limpid_engine_self_check(limpid_engine *e, char **report, limpid_e
                            : lp_err_memory(c.err, 2 * n_vocab * sizeof(float), "the self-check");
     c.settings.trace = NULL;
     uint64_t start = lp_clock_ns();
-    pthread_mutex_lock(&e->step_lock);
+    lp_engine_take_turn(e);
     if (!status) status = choose_prompt(&c);
     if (!status) status = check_exact(&c);
     if (!status) status = check_routes(&c);
-    pthread_mutex_unlock(&e->step_lock);
+    lp_engine_give_turn(e);
     if (!status && report) {
         char text[256];
         snprintf(text, sizeof text,

@@ -17,9 +17,9 @@ limpid_status limpid_sequence_new(limpid_sequence **out, limpid_engine *engine, 
 
 void limpid_sequence_free(limpid_sequence *s) {
     if (!s) return;
-    pthread_mutex_lock(&s->engine->step_lock);
+    lp_engine_take_turn(s->engine);
     lp_page_table_release(&s->pages, s->engine->kv);
-    pthread_mutex_unlock(&s->engine->step_lock);
+    lp_engine_give_turn(s->engine);
     lp_free(s->tokens);
     lp_free(s);
 }
@@ -32,9 +32,9 @@ void limpid_sequence_truncate(limpid_sequence *s, int64_t n_tokens) {
     if (n_tokens < 0) n_tokens = 0;
     if (n_tokens >= s->n_tokens) return;
     s->n_tokens = n_tokens;
-    pthread_mutex_lock(&s->engine->step_lock);
+    lp_engine_take_turn(s->engine);
     lp_page_table_truncate(&s->pages, s->engine->kv, n_tokens);
-    pthread_mutex_unlock(&s->engine->step_lock);
+    lp_engine_give_turn(s->engine);
 }
 
 static lp_status make_room(limpid_sequence *s, int64_t n_tokens, struct lp_err *err) {
@@ -143,7 +143,6 @@ limpid_status limpid_sequence_append(limpid_sequence *s, const int32_t *tokens, 
         return lp_public(lp_err_set(err, LP_STATUS_LIMIT, "%zu tokens are too many", n_tokens));
     struct watcher w = {.watch = watch, .engine = e};
     int32_t *rows = lp_alloc((size_t)e->chunk, sizeof *rows);
-    pthread_mutex_lock(&e->step_lock);
     lp_status status = rows ? make_room(s, s->n_tokens + n, err)
                             : lp_err_memory(err, 4 * (size_t)e->chunk, "rows");
     bool all = watch && watch->logits;
@@ -151,18 +150,21 @@ limpid_status limpid_sequence_append(limpid_sequence *s, const int32_t *tokens, 
         take = n - done < e->chunk ? n - done : e->chunk;
         bool last = done + take == n;
         int want = all ? 1 : last && last_logits ? 0 : -1;
+        lp_engine_take_turn(e); // for one step: others want theirs
         status = run_step(s, tokens + done, take, want, &w, rows, err);
         if (!status && last && last_logits) {
             size_t n_vocab = (size_t)e->model->weights->h.n_vocab;
             memcpy(last_logits, e->logits + (all ? (size_t)take - 1 : 0) * n_vocab,
                    n_vocab * sizeof *last_logits);
         }
+        lp_engine_give_turn(e);
     }
     if (status) { // nothing of a failed append stays
+        lp_engine_take_turn(e);
         s->n_tokens = before;
         lp_page_table_truncate(&s->pages, e->kv, before);
+        lp_engine_give_turn(e);
     }
-    pthread_mutex_unlock(&e->step_lock);
     lp_free(rows);
     lp_free(w.hidden);
     lp_free(w.ids);

@@ -16,10 +16,8 @@ static lp_status kv_type(const char *name, lp_type *out, struct lp_err *err) {
     static const struct {
         const char *name;
         lp_type type;
-    } types[] = {{"f32", LP_TYPE_F32},
-                 {"f16", LP_TYPE_F16},
-                 {"bf16", LP_TYPE_BF16},
-                 {"q8_0", LP_TYPE_Q8_0}};
+    } types[] = {
+        {"f32", LP_TYPE_F32}, {"f16", LP_TYPE_F16}, {"bf16", LP_TYPE_BF16}, {"q8_0", LP_TYPE_Q8_0}};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
         if (strcmp(name, types[i].name) == 0) {
             *out = types[i].type;
@@ -63,10 +61,11 @@ static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
     s->speculate = o->speculate;
     s->n_kv_tokens = or_default(o->n_kv_tokens, s->n_context);
     if (s->max_batch_tokens < s->max_seqs)
-        return lp_err_set(err, LP_STATUS_INVALID,
-                          "max_batch_tokens is %lld, but each of max_seqs = %d sequences may need a "
-                          "token in a step; raise --max-batch-tokens or lower --max-seqs",
-                          (long long)s->max_batch_tokens, s->max_seqs);
+        return lp_err_set(
+            err, LP_STATUS_INVALID,
+            "max_batch_tokens is %lld, but each of max_seqs = %d sequences may need a "
+            "token in a step; raise --max-batch-tokens or lower --max-seqs",
+            (long long)s->max_batch_tokens, s->max_seqs);
     if (s->n_kv_tokens < s->n_context)
         return lp_err_set(err, LP_STATUS_INVALID,
                           "the KV cache of %lld tokens is smaller than the context of %lld; raise "
@@ -142,7 +141,8 @@ struct lp_page_key lp_engine_fingerprint(const limpid_model *m, const limpid_eng
                           lp_gguf_file_bytes(m->gguf)};
     add(hash, numbers, sizeof numbers);
     add(hash, m->dev->backend->name, strlen(m->dev->backend->name));
-    for (int32_t i = 0; i < m->weights->h.n_facts; i++) // the mathematics, as read from the metadata
+    for (int32_t i = 0; i < m->weights->h.n_facts;
+         i++) // the mathematics, as read from the metadata
         add(hash, m->weights->h.facts[i].value, strlen(m->weights->h.facts[i].value));
     for (uint64_t i = 0; i < lp_gguf_n_tensors(m->gguf); i++)
         add_tensor(hash, lp_gguf_tensor_at(m->gguf, i));

@@ -2,11 +2,11 @@
 
 #include "base/log.h"
 
-#define CALIBRATE 32     // every so many steps that could draft, one runs plain
-#define MIN_PLAIN 4      // plain steps before a judgement
-#define MIN_DRAFTING 64  // and drafting ones
-#define OFF_STEPS 4096   // steps until drafting is tried again
-#define WORTH 1.02       // drafting must give so many times the tokens per second
+#define CALIBRATE 32    // every so many steps that could draft, one runs plain
+#define MIN_PLAIN 4     // plain steps before a judgement
+#define MIN_DRAFTING 64 // and drafting ones
+#define OFF_STEPS 4096  // steps until drafting is tried again
+#define WORTH 1.02      // drafting must give so many times the tokens per second
 
 void lp_speculation_init(struct lp_speculation *s, int32_t n_draft) {
     *s = (struct lp_speculation){.n_draft = n_draft, .on = n_draft > 0};
@@ -44,7 +44,8 @@ void lp_speculation_note(struct lp_speculation *s, bool drafted, double tokens, 
         s->plain_s += step_s - draft_s;
         s->n_plain++;
     }
-    if (s->n_plain < MIN_PLAIN || s->n_drafting < MIN_DRAFTING || s->draft_s <= 0 || s->plain_s <= 0)
+    if (s->n_plain < MIN_PLAIN || s->n_drafting < MIN_DRAFTING || s->draft_s <= 0 ||
+        s->plain_s <= 0)
         return;
     double with = s->draft_tokens / s->draft_s, without = s->plain_tokens / s->plain_s;
     if (with < WORTH * without) {

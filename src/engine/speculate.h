@@ -13,11 +13,11 @@
 struct lp_speculation {
     int32_t n_draft; // 0 = never
     bool on;
-    uint64_t n_steps;              // while it is on, in this window
-    uint64_t off_steps;            // since it was turned off
-    double draft_s, draft_tokens;  // of drafting steps in this window
-    double plain_s, plain_tokens;  // of calibrating steps
-    int32_t n_plain, n_drafting;   // how many steps these are
+    uint64_t n_steps;             // while it is on, in this window
+    uint64_t off_steps;           // since it was turned off
+    double draft_s, draft_tokens; // of drafting steps in this window
+    double plain_s, plain_tokens; // of calibrating steps
+    int32_t n_plain, n_drafting;  // how many steps these are
     uint64_t n_drafted, n_accepted, n_switches;
 };
 

@@ -32,10 +32,11 @@ static lp_status check_widths(const struct lp_kv *kv, struct lp_err *err) {
         for (int kind = 0; kind < LP_KV_N_KINDS; kind++)
             if (kv->layers[l].width[kind] > 0 &&
                 !lp_cache_type_fits(kv->type, kv->layers[l].width[kind]))
-                return lp_err_set(err, LP_STATUS_INVALID,
-                                  "KV type %s needs rows of whole blocks of 32 values, layer %d has "
-                                  "%d; use f16",
-                                  lp_type_info(kv->type)->name, l, kv->layers[l].width[kind]);
+                return lp_err_set(
+                    err, LP_STATUS_INVALID,
+                    "KV type %s needs rows of whole blocks of 32 values, layer %d has "
+                    "%d; use f16",
+                    lp_type_info(kv->type)->name, l, kv->layers[l].width[kind]);
     return LP_OK;
 }
 

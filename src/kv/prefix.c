@@ -38,8 +38,9 @@ lp_status lp_prefix_new(struct lp_prefix **out, struct lp_kv *kv, struct lp_stor
     t->slots = lp_alloc(t->n_slots, sizeof *t->slots);
     if (store) t->payload = lp_alloc(1, lp_kv_page_bytes(kv));
     if (!t->slots || (store && !t->payload)) {
+        size_t bytes = t->n_slots * sizeof *t->slots + (store ? lp_kv_page_bytes(kv) : 0);
         lp_prefix_free(t);
-        return lp_err_memory(err, t->n_slots * sizeof *t->slots, "the prefix cache");
+        return lp_err_memory(err, bytes, "the prefix cache");
     }
     *out = t;
     return LP_OK;
@@ -325,7 +326,7 @@ void lp_prefix_insert(struct lp_prefix *t, const struct lp_page_table *table, co
     }
     struct node *shorter =
         child && common == child->n_tokens && !child->first_child && is_idle(t, child) ? child
-                                                                                        : NULL;
+                                                                                       : NULL;
     lp_kv_page_share(t->kv, table->pages[page]);
     child = add(t, at, tokens + done, (int32_t)(n - done), table->pages[page], has_draft);
     if (!child) {

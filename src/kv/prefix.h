@@ -40,8 +40,8 @@ int64_t lp_prefix_peek(const struct lp_prefix *prefix, const int32_t *tokens, in
                        int64_t *n_shared);
 
 struct lp_prefix_match {
-    int64_t n_tokens;   // that the table now holds
-    bool has_draft;     // the MTP layer's state is whole
+    int64_t n_tokens; // that the table now holds
+    bool has_draft;   // the MTP layer's state is whole
 };
 
 // Gives an empty table the longest known prefix of tokens[0..n): whole pages shared, the last one

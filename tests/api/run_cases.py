@@ -27,6 +27,7 @@ import pathlib
 import re
 import sys
 import time
+import traceback
 
 import answers
 import serving
@@ -125,7 +126,9 @@ class Tally:
             print(f"ok    {name} ({time.monotonic() - began:.1f} s)", flush=True)
         except Exception as error:  # a check that fails shall not hide the next
             self.failed += 1
-            print(f"FAIL  {name}: {type(error).__name__}: {error}", flush=True)
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{pathlib.Path(at.filename).name}:{at.lineno}: {at.line}"
+            print(f"FAIL  {name}: {type(error).__name__}: {error} ({where})", flush=True)
 
 
 def main():

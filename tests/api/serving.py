@@ -243,7 +243,7 @@ def check_time_limit(limpid, model, options):
         assert status == 504 and json.loads(raw)["error"]["code"] == "request_timeout", (status, raw)
         stream = s.complete(**ENDLESS, stream=True)
         assert not stream["done"] and stream["events"][-1]["error"]["code"] == "request_timeout", stream["events"][-1]
-        assert len(stream["events"]) > 2
+        assert len(stream["events"]) > 1
         sock = running_stream(s)  # one that waits is over too
         assert s.ask("POST", "/v1/completions", json.dumps(ENDLESS))[0] == 504
         leave(sock)
@@ -306,7 +306,7 @@ def check_large_heads_and_bodies_have_limits(limpid, model, options):
 # ---- stopping
 
 def check_drain_lets_running_requests_finish(limpid, model, options):
-    with Server(limpid, model, options) as s:
+    with Server(limpid, model, ["--drain-timeout", "100", *options]) as s:
         running = http.client.HTTPConnection("127.0.0.1", s.port, timeout=TIMEOUT_S)
         fields = {**ENDLESS, "max_tokens": 200, "stream": True}
         running.request("POST", "/v1/completions", json.dumps(fields))

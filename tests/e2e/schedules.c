@@ -108,7 +108,8 @@ static void expect_alone(void) {
     for (int i = 0; i < N_SPECS; i++) {
         limpid_request *request;
         limpid_event e;
-        if (limpid_request_new(&request, engine, &specs[i].options, &err)) fail("request", err.text);
+        if (limpid_request_new(&request, engine, &specs[i].options, &err))
+            fail("request", err.text);
         do {
             if (limpid_request_next(request, &e, &err)) fail("next", err.text);
             take(&specs[i].expected[e.choice], &e);
@@ -131,7 +132,8 @@ static void check(const struct active *a, bool whole) {
             if (x->tokens[i] == y->tokens[i] &&
                 memcmp(&x->logprobs[i], &y->logprobs[i], sizeof(float)) == 0)
                 continue;
-            snprintf(text, sizeof text, "request %d choice %d token %d: %d (%.9g), expected %d (%.9g)",
+            snprintf(text, sizeof text,
+                     "request %d choice %d token %d: %d (%.9g), expected %d (%.9g)",
                      (int)(a->spec - specs), c, i, x->tokens[i], (double)x->logprobs[i],
                      y->tokens[i], (double)y->logprobs[i]);
             fail("bits", text);
@@ -153,7 +155,8 @@ static limpid_engine *random_engine(void) {
     o.max_batch_tokens = o.max_seqs + below(200);
     o.n_kv_tokens = n_context + (below(2) ? 0 : below(6) * 64);
     o.no_prefix_cache = below(4) == 0;
-    if (limpid_model_get_info(model).n_draft_layers && below(2)) o.speculate = 1 + (int32_t)below(4);
+    if (limpid_model_get_info(model).n_draft_layers && below(2))
+        o.speculate = 1 + (int32_t)below(4);
     if (limpid_engine_new(&engine, model, &o, &err)) fail("engine", err.text);
     return engine;
 }
@@ -234,12 +237,13 @@ int main(int argc, char **argv) {
     expect_alone();
     int n = atoi(argv[2]);
     for (int i = 0; i < n; i++) run_schedule();
-    printf("%d schedules, %llu requests (%llu cancelled), %llu steps: %llu pre-emptions, %llu prompt "
-           "tokens from cache, %llu of %llu drafts accepted, %llu sparse spans: all equal\n",
-           n, (unsigned long long)seen.requests, (unsigned long long)seen.cancelled,
-           (unsigned long long)seen.steps, (unsigned long long)seen.preempted,
-           (unsigned long long)seen.cached, (unsigned long long)seen.accepted,
-           (unsigned long long)seen.drafted, (unsigned long long)seen.sparse);
+    printf(
+        "%d schedules, %llu requests (%llu cancelled), %llu steps: %llu pre-emptions, %llu prompt "
+        "tokens from cache, %llu of %llu drafts accepted, %llu sparse spans: all equal\n",
+        n, (unsigned long long)seen.requests, (unsigned long long)seen.cancelled,
+        (unsigned long long)seen.steps, (unsigned long long)seen.preempted,
+        (unsigned long long)seen.cached, (unsigned long long)seen.accepted,
+        (unsigned long long)seen.drafted, (unsigned long long)seen.sparse);
     if (n >= 20 && (seen.preempted == 0 || seen.cached == 0 || seen.cancelled == 0))
         fail("coverage", "no pre-emption, no cache hit or no cancellation was met");
     limpid_model_close(model);

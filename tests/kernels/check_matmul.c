@@ -136,8 +136,9 @@ static void extreme_blocks_agree(void **state) {
     if (has_level("avx2")) extreme_blocks_of_level("avx2");
 }
 
-// Rows alone, in groups, at other places, with other threads, cut into slices or not: the same bits;
-// those of the avx2 and the best level as well, which differ in nothing but the width of a vector.
+// Rows alone, in groups, at other places, with other threads, cut into slices or not: the same
+// bits; those of the avx2 and the best level as well, which differ in nothing but the width of a
+// vector.
 static void bits_do_not_depend_on_rows_threads_or_width(void **state) {
     (void)state;
     static const int64_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65};

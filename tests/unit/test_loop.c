@@ -30,7 +30,8 @@ static limpid_engine *engine_with(const limpid_engine_options *given) {
     return engine;
 }
 
-static const int32_t some_ids[] = {5, 900, 17, 33, 1200, 64, 7, 8, 9, 10, 11, 12, 300, 301, 302, 303};
+static const int32_t some_ids[] = {5, 900, 17, 33, 1200, 64,  7,   8,
+                                   9, 10,  11, 12, 300,  301, 302, 303};
 
 static limpid_request_options asking(int64_t max_tokens) {
     limpid_request_options o = limpid_request_default_options();

@@ -11,7 +11,7 @@
 #include "kv_state.h"
 
 #ifdef __SANITIZE_ADDRESS__
-#define N_STEPS 40000
+#define N_STEPS 200000
 #else
 #define N_STEPS 1000000
 #endif
@@ -301,11 +301,17 @@ static void step(struct world *w) {
     struct lp_seq *refused;
     struct lp_err err = {0};
     uint64_t preempted = e->sched.n_preempted;
+    bool no_memory = below(w, 300) == 0;
     w->n_was = 0;
     for (int32_t i = 0; i < e->sched.n_running; i++) w->was[w->n_was++] = e->sched.running[i];
+    if (no_memory) lp_alloc_fail_after(1 + (size_t)below(w, 6));
     int64_t n_rows = lp_sched_plan(e, below(w, 8) > 0, &refused, &err);
+    lp_alloc_fail_after(0);
     check_order(e);
-    if (refused) { // S5: only where somebody outside holds the pages
+    if (refused && err.status == LP_STATUS_MEMORY) {
+        assert_true(no_memory);
+        end_request(w, refused->request);
+    } else if (refused) { // S5: only where somebody outside holds the pages
         assert_true(w->outside.n_pages > 0);
         assert_int_equal(n_rows, 0);
         assert_int_equal(err.status, LP_STATUS_LIMIT);

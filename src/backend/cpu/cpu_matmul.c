@@ -1,11 +1,11 @@
 // Matrix products: the block product and the drivers of matmul and embed.
 //
-// Weights are walked in blocks of LP_MAT_ROWS rows. A block meets up to LP_MAT_MAX_X activation rows
-// at once. 8-bit kernels decode it a small piece at a time, in the cache nearest to the core, for all
-// of them (cpu_q8_strip.h). Float kernels take a few rows directly from the stored weights (dot),
-// more by unpacking the block chunk by chunk into a panel. Threads take items of blocks from a shared
-// counter, one ahead of the one they work at, so that its weights can be fetched meanwhile; the inner
-// dimension is never split, so results do not depend on who took what.
+// Weights are walked in blocks of LP_MAT_ROWS rows. A block meets up to LP_MAT_MAX_X activation
+// rows at once. 8-bit kernels decode it a small piece at a time, in the cache nearest to the core,
+// for all of them (cpu_q8_strip.h). Float kernels take a few rows directly from the stored weights
+// (dot), more by unpacking the block chunk by chunk into a panel. Threads take items of blocks from
+// a shared counter, one ahead of the one they work at, so that its weights can be fetched
+// meanwhile; the inner dimension is never split, so results do not depend on who took what.
 #include <assert.h>
 #include <stdatomic.h>
 #include <string.h>

@@ -23,8 +23,8 @@
 #define LP_QUAD_VALUES 128
 
 // 128 activations as four groups of 32 int8 with a float scale each; zeros past the end of the row.
-// x = d q, |q| <= 127, nearest even. A group that holds NaN or infinity has d = NaN, q = 0. The sums
-// are of q, exact.
+// x = d q, |q| <= 127, nearest even. A group that holds NaN or infinity has d = NaN, q = 0. The
+// sums are of q, exact.
 struct lp_act_quad {
     _Alignas(64) int8_t q[LP_QUAD_VALUES];
     float d[4];    // of group g
@@ -71,7 +71,7 @@ struct lp_cpu_mat_kernel {
                    void *panel_row);
     // For r < n_rows <= LP_MAT_ROWS, t < n_x <= LP_MAT_TILE: the chunk's hsum, stored (first == 0)
     // or added to out[t * LP_MAT_ROWS + r]. x[t] is the start of activation row t (not of the
-    // chunk). Q8 kernels have unpack and tile for the check at open, as a second way to the same bits.
+    // chunk). In Q8 kernels only the check at open uses it: a second way to the bits of `block`.
     void (*tile)(const void *panel, int n_rows, const void *const *x, int n_x, int64_t first,
                  int64_t n, float *out);
     // Q8 kernels: n values (a multiple of 32) of a panel row as float32.

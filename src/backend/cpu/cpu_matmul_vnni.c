@@ -1,6 +1,6 @@
-// The 8-bit kernels compiled for AVX-512 VNNI: strips of 16 rows, with one dpbusd in place of maddubs,
-// madd and add. Integer sums are exact either way, so the results have the same bits as those of the
-// avx2 kernels.
+// The 8-bit kernels compiled for AVX-512 VNNI: strips of 16 rows, with one dpbusd in place of
+// maddubs, madd and add. Integer sums are exact either way, so the results have the same bits as
+// those of the avx2 kernels.
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
 #include "backend/cpu/cpu_q8_iq.h"
 #include "backend/cpu/cpu_q8_k.h"

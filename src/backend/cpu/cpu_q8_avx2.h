@@ -5,9 +5,9 @@
 //   strip(rows, strips)                a unit of LANES rows at once, as cpu_q8_strip.h wants them
 //
 // The first two read one row. Types without the third, whose values come from tables of octets, are
-// read row by row and turned; the products are the same, so both ways give the same bits. The format
-// is a constant at every call and all is inlined: no call but that of the products remains in the
-// loops.
+// read row by row and turned; the products are the same, so both ways give the same bits. The
+// format is a constant at every call and all is inlined: no call but that of the products remains
+// in the loops.
 #ifndef LP_BACKEND_CPU_CPU_Q8_AVX2_H
 #define LP_BACKEND_CPU_CPU_Q8_AVX2_H
 

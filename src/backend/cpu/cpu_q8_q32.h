@@ -34,8 +34,8 @@ LP_INLINE void set_scale_min(struct source *rows, size_t at, size_t g, struct st
     to->min[g] = V_INT(sub_ps)(V_INT(set1_ps)(-0.0f), f16_column(rows, at + 2));
 }
 
-// Bits 4k .. 4k + 3 of each lane of qh as 16 in the four bytes of q[k]: the factor puts bit i at bit
-// 8 i + 4, and three more copies beside.
+// Bits 4k .. 4k + 3 of each lane of qh as 16 in the four bytes of q[k]: the factor puts bit i at
+// bit 8 i + 4, and three more copies beside.
 LP_INLINE void add_fifth_bits(vint *q, vint qh) {
     for (int k = 0; k < 8; k++) {
         vint nibble = v_and(V_INT(srli_epi32)(qh, 4 * k), V_INT(set1_epi32)(15));

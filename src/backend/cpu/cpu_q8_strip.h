@@ -1,7 +1,8 @@
 // The 8-bit kernels' products. Weights are met in strips: as many rows as a vector has 32-bit lanes
-// (LANES: 16 with AVX-512 VNNI, 8 with AVX2), a row a lane, four of its values in each lane's bytes.
-// So an instruction multiplies LANES rows by four activations that are the same for all of them (a
-// broadcast), no sum ever crosses lanes, and a strip once decoded serves any number of tokens.
+// (LANES: 16 with AVX-512 VNNI, 8 with AVX2), a row a lane, four of its values in each lane's
+// bytes. So an instruction multiplies LANES rows by four activations that are the same for all of
+// them (a broadcast), no sum ever crosses lanes, and a strip once decoded serves any number of
+// tokens.
 //
 // Per (weight row, activation row), whatever the call's other rows, the vector's width or the way
 // the strip was decoded (rule B2), in float32:
@@ -9,10 +10,10 @@
 //     types without a min:  acc = acc + (dot - offset * sum) * (scale * d)
 //     types with a min:     acc = acc + (scale * dot - min * sum) * d
 //
-// group after group (or half group), where dot is the integer product of the weights' unsigned bytes
-// (w = byte - offset) and the activations, d the activations' scale and sum their sum; dot - offset *
-// sum is exact. This goes on
-// within the pieces of LP_Q8_PIECE values one after the other: y = acc of piece 0 + acc of piece 1 ...
+// group after group (or half group), where dot is the integer product of the weights' unsigned
+// bytes (w = byte - offset) and the activations, d the activations' scale and sum their sum; dot -
+// offset * sum is exact. acc starts anew with each piece of LP_Q8_PIECE values: y = acc of piece 0
+// + acc of piece 1 + ...
 #ifndef LP_BACKEND_CPU_CPU_Q8_STRIP_H
 #define LP_BACKEND_CPU_CPU_Q8_STRIP_H
 
@@ -130,9 +131,9 @@ LP_INLINE vint shift_left(vint v, int n, int mask) {
     return v_and(n ? V_INT(slli_epi16)(v, n) : v, every_byte(mask));
 }
 
-// What will be needed later and is fetched into the cache meanwhile, line by line all along the work,
-// so that memory is never idle and no line waits for a place in the queue. (The hardware's own
-// prefetch starts anew with each row, which for rows of a few KiB is most of the time.)
+// What will be needed later and is fetched into the cache meanwhile, line by line all along the
+// work, so that memory is never idle and no line waits for a place in the queue. (The hardware's
+// own prefetch starts anew with each row, which for rows of a few KiB is most of the time.)
 struct ahead {
     const uint8_t *at, *end;
 };
@@ -148,8 +149,8 @@ struct source {
     struct ahead ahead;
 };
 
-// 16 bytes of each row, from `at`, as four columns: lane i of out[k] holds bytes 4k .. 4k + 3 of row
-// i.
+// 16 bytes of each row, from `at`, as four columns: lane i of out[k] holds bytes 4k .. 4k + 3 of
+// row i.
 LP_INLINE void columns(struct source *s, size_t at, vint *out) {
     for (int i = 0; i < LANES / 8; i++) fetch_line(&s->ahead); // half as much as is read
     vint a = load_16_of(s->rows, at), b = load_16_of(s->rows + 1, at),
