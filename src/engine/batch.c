@@ -109,11 +109,9 @@ static void add_part(struct lp_batch *b, struct lp_seq *seq) {
 
 // ---- from logits to tokens
 
-static void fail_part(limpid_engine *e, struct part *p, const struct lp_err *err) {
+static void fail_part(struct part *p, const struct lp_err *err) {
     p->failed = true;
     if (!p->seq->request->failed) lp_request_fail(p->seq->request, err);
-    if (err->status == LP_STATUS_NUMERIC) // T5 of prefix.h
-        lp_prefix_forget(e->prefix, p->seq->tokens, p->seq->n_tokens);
 }
 
 static void trace_token(limpid_engine *e, const struct lp_seq *seq, const float *logits,
@@ -200,7 +198,7 @@ static void take_part(limpid_engine *e, struct part *p, struct lp_err *err) {
         status = sample(e, p, err);
     }
     seq->n_draft = 0;
-    if (status) fail_part(e, p, err);
+    if (status) fail_part(p, err);
 }
 
 // ---- drafts
@@ -246,7 +244,9 @@ static void explain_bad(limpid_engine *e, struct part *p) {
     struct lp_err why;
     lp_status status = lp_runner_find_bad(e->runner, &e->batch->spans[p - e->batch->parts],
                                           e->batch->tokens + p->first_row, &e->settings, &why);
-    if (status) fail_part(e, p, &why);
+    if (!status) return;
+    fail_part(p, &why);
+    lp_prefix_forget(e->prefix, p->seq->tokens, p->seq->n_tokens); // T5 of prefix.h
 }
 
 static void keep_prefix(limpid_engine *e, const struct part *p) {

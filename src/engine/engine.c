@@ -67,10 +67,10 @@ static lp_status open_store(limpid_engine *e, const limpid_engine_options *o,
     struct lp_store_options options = {.dir = o->cache_dir,
                                        .max_bytes = o->cache_dir_bytes ? o->cache_dir_bytes
                                                                        : LP_DEFAULT_STORE_BYTES,
-                                       .fingerprint = lp_engine_fingerprint(e->model, o, s),
                                        .page_bytes = lp_kv_page_bytes(e->kv),
                                        .page_tokens = LP_KV_PAGE_TOKENS};
-    return lp_store_open(&e->store, &options, err);
+    lp_status status = lp_engine_fingerprint(&options.fingerprint, e->model, o, s, err);
+    return status ? status : lp_store_open(&e->store, &options, err);
 }
 
 static void take_settings(limpid_engine *e, const limpid_engine_options *o,

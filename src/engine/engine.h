@@ -94,9 +94,9 @@ struct lp_engine_settings {
 lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *model,
                                   const limpid_engine_options *options, struct lp_err *err);
 // What a page of the store must have come from: model file, KV type, what changes bits.
-struct lp_page_key lp_engine_fingerprint(const limpid_model *model,
-                                         const limpid_engine_options *options,
-                                         const struct lp_engine_settings *settings);
+lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *model,
+                                const limpid_engine_options *options,
+                                const struct lp_engine_settings *settings, struct lp_err *err);
 
 // loop.c. The turn; and one step of who has it.
 void lp_engine_take_turn(limpid_engine *engine);

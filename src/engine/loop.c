@@ -48,8 +48,7 @@ static void let_go(limpid_engine *e, limpid_request *r) {
 
 void lp_engine_end_seq(limpid_engine *e, struct lp_seq *seq) {
     limpid_request *r = seq->request;
-    const limpid_request_options *o = &r->options;
-    bool is_length = seq->n_tokens - seq->n_prompt >= o->max_tokens;
+    bool is_length = strcmp(lp_output_finish_reason(seq->output), "length") == 0;
     *(is_length ? &e->live.finished_length : &e->live.finished_stop) += 1;
     end_seq(e, seq, "ended");
     if (++r->n_ended == r->n) let_go(e, r);

@@ -43,6 +43,10 @@ void lp_output_free(struct lp_output *t) {
     lp_free(t);
 }
 
+const char *lp_output_finish_reason(const struct lp_output *t) {
+    return t->finish_reason;
+}
+
 static lp_status out_of_memory(struct lp_err *err) {
     return lp_err_memory(err, 0, "generated text");
 }

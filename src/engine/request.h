@@ -55,6 +55,8 @@ void lp_output_free(struct lp_output *output);
 // ends the choice: *ended. Appends the token to seq->tokens.
 lp_status lp_output_token(struct lp_seq *seq, int32_t id, const float *logits, bool *ended,
                           struct lp_err *err);
+// "stop" or "length", once the choice has ended.
+const char *lp_output_finish_reason(const struct lp_output *output);
 // The choice ends without a further token ("length": nothing to generate).
 lp_status lp_output_end(struct lp_seq *seq, struct lp_err *err);
 // The events of prompt tokens first .. first + n - 1, from the rows of logits that predict the tokens

@@ -126,10 +126,11 @@ static void add_tensor(XXH3_state_t *hash, const struct lp_gguf_tensor *t) {
         add(hash, (const char *)t->data + at, n_bytes - at < 256 ? n_bytes - at : 256);
 }
 
-struct lp_page_key lp_engine_fingerprint(const limpid_model *m, const limpid_engine_options *o,
-                                         const struct lp_engine_settings *s) {
+lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,
+                                const limpid_engine_options *o, const struct lp_engine_settings *s,
+                                struct lp_err *err) {
     XXH3_state_t *hash = XXH3_createState();
-    if (!hash) return (struct lp_page_key){0, 0};
+    if (!hash) return lp_err_memory(err, sizeof out, "the model's fingerprint");
     XXH3_128bits_reset(hash);
     uint64_t numbers[] = {STATE_VERSION,
                           LP_KV_PAGE_TOKENS,
@@ -148,5 +149,6 @@ struct lp_page_key lp_engine_fingerprint(const limpid_model *m, const limpid_eng
         add_tensor(hash, lp_gguf_tensor_at(m->gguf, i));
     XXH128_hash_t digest = XXH3_128bits_digest(hash);
     XXH3_freeState(hash);
-    return (struct lp_page_key){digest.low64, digest.high64};
+    *out = (struct lp_page_key){digest.low64, digest.high64};
+    return LP_OK;
 }

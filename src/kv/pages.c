@@ -12,7 +12,8 @@ struct lp_kv {
     lp_type type;
     void **base; // [n_layers * LP_KV_N_KINDS], NULL where the layer has no such state
     int32_t *free_pages, *refs; // [n_pages]
-    int64_t n_free, n_pages;
+    bool *cached;               // [n_pages]
+    int64_t n_free, n_pages, n_idle;
     size_t token_bytes;
 };
 
@@ -81,8 +82,9 @@ lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_k
     kv->base = lp_alloc((size_t)n_layers * LP_KV_N_KINDS, sizeof *kv->base);
     kv->free_pages = lp_alloc((size_t)kv->n_pages, sizeof *kv->free_pages);
     kv->refs = lp_alloc((size_t)kv->n_pages, sizeof *kv->refs);
+    kv->cached = lp_alloc((size_t)kv->n_pages, sizeof *kv->cached);
     lp_status status = LP_OK;
-    if (!kv->layers || !kv->base || !kv->free_pages || !kv->refs)
+    if (!kv->layers || !kv->base || !kv->free_pages || !kv->refs || !kv->cached)
         status = lp_err_memory(err, (size_t)kv->n_pages * sizeof *kv->free_pages, "the page pool");
     if (!status) {
         memcpy(kv->layers, layers, (size_t)n_layers * sizeof *layers);
@@ -108,6 +110,7 @@ void lp_kv_free(struct lp_kv *kv) {
     lp_free(kv->base);
     lp_free(kv->free_pages);
     lp_free(kv->refs);
+    lp_free(kv->cached);
     lp_free(kv);
 }
 
@@ -145,11 +148,21 @@ int32_t lp_kv_page_take(struct lp_kv *kv) {
 }
 
 void lp_kv_page_share(struct lp_kv *kv, int32_t page) {
-    kv->refs[page]++;
+    if (++kv->refs[page] == 2) kv->n_idle -= kv->cached[page];
 }
 
 void lp_kv_page_put(struct lp_kv *kv, int32_t page) {
-    if (--kv->refs[page] == 0) kv->free_pages[kv->n_free++] = page;
+    if (--kv->refs[page] == 1) kv->n_idle += kv->cached[page];
+    if (kv->refs[page] == 0) kv->free_pages[kv->n_free++] = page;
+}
+
+void lp_kv_page_set_cached(struct lp_kv *kv, int32_t page, bool cached) {
+    if (kv->refs[page] == 1) kv->n_idle += cached - kv->cached[page];
+    kv->cached[page] = cached;
+}
+
+int64_t lp_kv_n_idle(const struct lp_kv *kv) {
+    return kv->n_idle;
 }
 
 size_t lp_kv_page_bytes(const struct lp_kv *kv) {

@@ -57,6 +57,9 @@ int32_t lp_kv_page_take(struct lp_kv *kv);
 void lp_kv_page_share(struct lp_kv *kv, int32_t page);
 void lp_kv_page_put(struct lp_kv *kv, int32_t page);
 int32_t lp_kv_page_refs(const struct lp_kv *kv, int32_t page);
+// Whether one of the references is the prefix tree's; and how many pages it alone holds.
+void lp_kv_page_set_cached(struct lp_kv *kv, int32_t page, bool cached);
+int64_t lp_kv_n_idle(const struct lp_kv *kv);
 void lp_kv_page_copy(struct lp_kv *kv, int32_t to, int32_t from);
 // All state of a page as host bytes, [page_bytes], in the order of layers and kinds.
 size_t lp_kv_page_bytes(const struct lp_kv *kv);

@@ -84,6 +84,7 @@ static void drop(struct lp_prefix *t, struct node *n) {
     if (n->next_sibling) n->next_sibling->prev_sibling = n->prev_sibling;
     if (n->n_tokens == PAGE) unlink_slot(t, n);
     unlink_use(t, n);
+    lp_kv_page_set_cached(t->kv, n->page, false);
     lp_kv_page_put(t->kv, n->page);
     lp_free(n);
     t->n_nodes--;
@@ -128,6 +129,7 @@ static struct node *add(struct lp_prefix *t, struct node *parent, const int32_t 
         n->next_in_slot = *slot;
         *slot = n;
     }
+    lp_kv_page_set_cached(t->kv, page, true);
     link_newest(t, n);
     t->n_nodes++;
     return n;
@@ -142,9 +144,7 @@ static bool is_idle(const struct lp_prefix *t, const struct node *n) {
 }
 
 int64_t lp_prefix_n_idle(const struct lp_prefix *t) {
-    int64_t n_idle = 0;
-    for (const struct node *n = t->newest; n; n = n->older) n_idle += is_idle(t, n);
-    return n_idle;
+    return lp_kv_n_idle(t->kv);
 }
 
 static bool drop_idle_leaves(struct lp_prefix *t, int64_t n) {
@@ -299,6 +299,16 @@ lp_status lp_prefix_fork(struct lp_prefix *t, struct lp_page_table *table,
 
 // ---- growing
 
+// The same state, with the MTP layer's: better to have.
+static void renew(struct lp_prefix *t, struct node *n, int32_t page) {
+    lp_kv_page_set_cached(t->kv, n->page, false);
+    lp_kv_page_put(t->kv, n->page);
+    lp_kv_page_share(t->kv, page);
+    lp_kv_page_set_cached(t->kv, page, true);
+    n->page = page;
+    n->has_draft = true;
+}
+
 void lp_prefix_insert(struct lp_prefix *t, const struct lp_page_table *table, const int32_t *tokens,
                       int64_t n, bool finished, bool has_draft) {
     struct node *at = &t->root;
@@ -315,6 +325,8 @@ void lp_prefix_insert(struct lp_prefix *t, const struct lp_page_table *table, co
                 return;
             }
         }
+        if (has_draft && !child->has_draft && is_idle(t, child))
+            renew(t, child, table->pages[page]);
         at = child;
     }
     if (at != &t->root) touch_path(t, at);

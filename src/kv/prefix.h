@@ -32,7 +32,7 @@ void lp_prefix_free(struct lp_prefix *prefix); // gives all its pages back; NULL
 // Evicts until n pages are free. False: it cannot; tables hold the rest.
 bool lp_prefix_make_room(struct lp_prefix *prefix, int64_t n);
 int64_t lp_prefix_n_nodes(const struct lp_prefix *prefix);
-int64_t lp_prefix_n_idle(const struct lp_prefix *prefix); // walks the tree
+int64_t lp_prefix_n_idle(const struct lp_prefix *prefix);
 
 // How many of tokens[0..n) are known, without taking anything; *n_shared (may be NULL): whole pages
 // of them that somebody uses, so that they cost nothing.

@@ -313,7 +313,7 @@ static void append_and_grow_without_memory(void **state) {
         lp_status status = lp_kv_new(&kv, dev, mixed, 3, LP_TYPE_Q8_0, PAGE, &err);
         lp_alloc_fail_after(0);
         if (!status) lp_kv_free(kv);
-        assert_int_equal(status, nth <= 5 + 6 ? LP_STATUS_MEMORY : LP_OK);
+        assert_int_equal(status, nth <= 6 + 6 ? LP_STATUS_MEMORY : LP_OK);
     }
     lp_backend_ref.close(dev);
 }

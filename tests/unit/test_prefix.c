@@ -165,6 +165,10 @@ static void model_insert(struct world *w, const struct sequence *s, int64_t n, b
     struct known *at = NULL;
     for (; n - done >= PAGE; done += PAGE) {
         at = full_of(w, s->tokens, done + PAGE);
+        if (at && s->draft && !at->draft && idle(w, at)) { // the page that has more takes its place
+            at->page = s->table.pages[done / PAGE];
+            at->draft = true;
+        }
         if (at) continue;
         at = &w->known[w->n_known++];
         *at = (struct known){.begin = done,
