@@ -69,6 +69,21 @@ static bool agrees(const struct lp_type_info *type, const uint8_t *row, const fl
     return fabs((double)y - lp_dot_ref(type->id, row, x, CHECK_VALUES)) <= CHECK_BOUND * scale;
 }
 
+#define CHECK_TOKENS 11 // a whole tile of tokens and a part of one
+
+// A block of weights for several tokens at once: the same bits as for one.
+static bool block_agrees(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type,
+                         const uint8_t *rows, const void *act, const float *y) {
+    const void *acts[CHECK_TOKENS];
+    float out[CHECK_TOKENS * LP_MAT_ROWS];
+    for (int t = 0; t < CHECK_TOKENS; t++) acts[t] = act;
+    kernel->block(type, rows, MAX_ROW_BYTES, CHECK_ROWS, acts, CHECK_TOKENS, CHECK_VALUES, NULL,
+                  out);
+    for (int t = 0; t < CHECK_TOKENS; t++)
+        if (memcmp(y, out + t * LP_MAT_ROWS, CHECK_ROWS * sizeof *y) != 0) return false;
+    return true;
+}
+
 // x: random, or with `flat` all of one size, the largest sums that 8-bit products can give.
 static bool check_once(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type,
                        struct lp_rng *rng, bool flat) {
@@ -112,7 +127,7 @@ static bool check_once(const struct lp_cpu_mat_kernel *kernel, const struct lp_t
     kernel->tile(panel, CHECK_ROWS, acts, LP_MAT_TILE, 0, CHECK_VALUES, tile);
     for (int t = 0; t < LP_MAT_TILE; t++)
         if (memcmp(y, tile + t * LP_MAT_ROWS, sizeof y) != 0) return false;
-    return true;
+    return !kernel->block || block_agrees(kernel, type, rows[0], act, y);
 }
 
 bool lp_cpu_mat_selfcheck(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type) {
