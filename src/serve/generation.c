@@ -6,9 +6,9 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
-#define LOOK_EVERY_NS 200000000u    // at client and server, while nothing comes
+#define LOOK_EVERY_NS 200000000u   // at client and server, while nothing comes
 #define HEALTH_EVERY_NS 400000000u // at the engine
-#define GRACE_NS 2000000000u        // for the engine to end what is over its time by itself
+#define GRACE_NS 2000000000u       // for the engine to end what is over its time by itself
 
 // ---- from the engine's thread ----
 

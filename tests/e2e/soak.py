@@ -19,10 +19,12 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "api"))
+import client  # noqa: E402
 from client import Server, parse_stream  # noqa: E402
 
 MODEL = ROOT / "models" / "mini-glm-dsa.gguf"
 SKILLS = ROOT / "tests" / "mini" / "skills.jsonl"
+client.TIMEOUT_S = 1800  # a sanitizer on a busy machine takes its time; a lost answer would never come
 GROWTH_MB = 60  # between the first fifth of the run and its end: allocator and thread stacks, no more
 OPTIONS = ["--deterministic", "--ctx", "4096", "--kv-tokens", "4200", "--max-seqs", "16", "--max-batch-tokens", "256",
            "--speculate", "2", "--drain-timeout", "60"]
@@ -114,12 +116,12 @@ def main():
         expected = [texts(server.complete(**body)) for body in bodies]
         end = time.monotonic() + args.seconds
         clients = [Client(server, bodies, expected, end, seed) for seed in range(args.clients)]
-        for client in clients:
-            client.start()
+        for each in clients:
+            each.start()
         time.sleep(args.seconds / 5)
         early = resident_mb(server.process)
-        for client in clients:
-            client.join()
+        for each in clients:
+            each.join()
         metrics = server.wait_until_idle(60)
         late = resident_mb(server.process)
         failures = [c.failure for c in clients if c.failure]
