@@ -91,7 +91,7 @@ static int take_all(struct job *jobs, int n_jobs) {
     return n_open;
 }
 
-// fds[0] is the eventfd or -1, which poll passes over; a program puts its sockets and timers behind it.
+// fds[0] is the eventfd or -1, which poll passes over; a program's sockets and timers stand behind.
 static limpid_status loop(limpid_engine *engine, struct job *jobs, int n_jobs, int event_fd,
                           limpid_error *err) {
     struct pollfd fds[] = {{.fd = event_fd, .events = POLLIN}};

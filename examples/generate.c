@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// Events until the last one. No thread of the engine's, no step of ours: limpid_request_next makes them.
+// Events until the last one. Neither a thread nor we make steps: limpid_request_next does.
 static limpid_status print_events(limpid_request *request, limpid_error *err) {
     limpid_event event;
     limpid_status status;

@@ -3,9 +3,9 @@
 // The only public header. Handles are opaque; there is no global state but the log level. Every
 // fallible function returns a limpid_status and, given a limpid_error, one sentence that names the
 // thing, the value and what to do. Memory that a function hands out is freed with limpid_free.
-// `err` may be NULL, and options of a model or engine NULL for the defaults; what options point to is
-// copied or used during the call. A handle is written to *out only on success. A tour with examples:
-// docs/library.md.
+// `err` may be NULL, and options of a model or engine NULL for the defaults; what options point to
+// is copied or used during the call. A handle is written to *out only on success. A tour with
+// examples: docs/library.md.
 //
 //     limpid_error err;
 //     limpid_model *model;
@@ -29,9 +29,10 @@
 //   - neither: limpid_request_next makes steps itself until its request has an event.
 //
 // Threads: a model may be shared by threads (tokenize, chat). The functions on requests and engines
-// may be called from any thread, each request by one at a time, but limpid_request_cancel also while
-// another waits for the request's event; limpid_engine_free and limpid_request_free are the last call
-// on their handle. Engines of one model share its device: one engine at a time makes steps.
+// may be called from any thread, each request by one at a time, but limpid_request_cancel also
+// while another waits for the request's event; limpid_engine_free and limpid_request_free are the
+// last call on their handle; limpid_engine_start and limpid_engine_stop are called by one thread at
+// a time. Engines of one model share its device: one engine at a time makes steps.
 #ifndef LIMPID_H
 #define LIMPID_H
 
@@ -93,10 +94,9 @@ typedef struct limpid_model_info {
     const char *architecture, *name;     // name: general.name or ""
     const char *backend, *matmul_kernel; // what runs, e.g. "cpu", "avx2_q8_0" (the output matrix's)
     int32_t n_layers, n_vocab, n_embd, n_threads;
-    int64_t n_context; // that the model was trained for
-    int32_t top_k;     // of the sparse indexer; 0 = the model has none
-    int32_t
-        n_draft_layers; // next-token-prediction (MTP) layers that limpid_engine_options.speculate can use
+    int64_t n_context;      // that the model was trained for
+    int32_t top_k;          // of the sparse indexer; 0 = the model has none
+    int32_t n_draft_layers; // next-token-prediction (MTP) layers that `speculate` can use
     uint64_t file_bytes, n_tensors, n_bound, n_ignored;
     bool has_chat_template;
 } limpid_model_info;
@@ -123,11 +123,11 @@ limpid_status limpid_token_bytes(const limpid_model *model, int32_t id, char **b
 int32_t limpid_token_find(const limpid_model *model, const char *text, size_t n_bytes);
 bool limpid_token_is_stop(const limpid_model *model, int32_t id);
 
-// Renders a conversation with the chat template of the file, for limpid_tokenize with LIMPID_SPECIAL
-// alone: the template writes what a text begins with. messages: a JSON array as in OpenAI's
-// API; options: a JSON object or NULL, with "tools" (array) and any further template variables
-// ("enable_thinking": false). INVALID names messages[i] and the field; UNSUPPORTED without a
-// template.
+// Renders a conversation with the chat template of the file, for limpid_tokenize with
+// LIMPID_SPECIAL alone: the template writes what a text begins with. messages: a JSON array as in
+// OpenAI's API; options: a JSON object or NULL, with "tools" (array) and any further template
+// variables ("enable_thinking": false). INVALID names messages[i] and the field; UNSUPPORTED
+// without a template.
 limpid_status limpid_chat_prompt(const limpid_model *model, const char *messages,
                                  const char *options, char **text, size_t *n_bytes,
                                  limpid_error *err);
@@ -167,25 +167,26 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *mo
                                  const limpid_engine_options *options, limpid_error *err);
 limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
                                 const limpid_engine_options *options, limpid_error *err);
-// Stops its thread, closes the trace (IO if it could not be written whole). Its requests and sequences
-// must have been freed. NULL is allowed.
+// Stops its thread, closes the trace (IO if it could not be written whole). Its requests and
+// sequences must have been freed. NULL is allowed.
 limpid_status limpid_engine_free(limpid_engine *engine, limpid_error *err);
 int64_t limpid_engine_context(const limpid_engine *engine);
 size_t limpid_engine_kv_bytes(const limpid_engine *engine);      // of the whole cache
 size_t limpid_engine_scratch_bytes(const limpid_engine *engine); // buffers of a step
 
-// The same prompt whole, in chunks, behind a cached prefix and token by token must give the same
-// logits: bit for bit in the deterministic formulation, within bounds on the routes that "auto"
-// takes. NUMERIC names what differed and by how much. *report (may be NULL): one line on what was compared.
+// The same prompt whole, in chunks, beside another, behind a cached prefix and token by token must
+// give the same logits: bit for bit in the deterministic formulation, within bounds on the routes
+// that "auto" takes. NUMERIC names what differed and by how much. *report (may be NULL): one line
+// on what was compared.
 limpid_status limpid_engine_self_check(limpid_engine *engine, char **report, limpid_error *err);
 
 // A thread that makes steps from now on. INVALID if there is one.
 limpid_status limpid_engine_start(limpid_engine *engine, limpid_error *err);
-void limpid_engine_stop(
-    limpid_engine *engine); // behind the running step; requests stay as they are
-// One step of what there is to do. *n_active (may be NULL): sequences that wait or run behind it; 0 =
-// nothing to do until a request comes. A request's failure is its own, not the step's. INVALID while
-// the engine has a thread.
+// Ends the thread behind its running step; requests stay as they are.
+void limpid_engine_stop(limpid_engine *engine);
+// One step of what there is to do. *n_active (may be NULL): sequences that wait or run behind it;
+// 0: nothing to do until a request comes. A request's failure is its own, not the step's. INVALID
+// while the engine has a thread.
 limpid_status limpid_engine_step(limpid_engine *engine, int64_t *n_active, limpid_error *err);
 
 #define LIMPID_HISTOGRAM_BUCKETS 24
@@ -200,12 +201,11 @@ typedef struct limpid_engine_stats {
     int64_t n_waiting, n_running;                         // sequences, now
     int64_t pages, pages_free, pages_cached, page_tokens; // cached: held by the prefix cache alone
     uint64_t steps, requests, finished_stop, finished_length, failed, cancelled, rejected;
-    uint64_t prompt_tokens, cached_tokens, cached_disk_tokens,
-        generated_tokens; // cached: part of the prompt's
-    uint64_t preemptions;
+    uint64_t prompt_tokens, cached_tokens, cached_disk_tokens; // cached: part of the prompts'
+    uint64_t generated_tokens, preemptions;
     uint64_t draft_tokens, accepted_tokens; // of speculation
-    uint64_t draft_switches;
-    bool drafting; // turned on or off by its own measure
+    uint64_t draft_switches;                // times it turned itself on or off
+    bool drafting;                          // it is on
     uint64_t route_expanded, route_absorbed, route_sparse, route_dense, route_gqa; // spans x layers
     uint64_t disk_pages, disk_bytes, disk_reads, disk_writes, disk_damaged, disk_dropped;
     double last_step_age_s; // since a step ended, while there is work; else 0
@@ -237,8 +237,8 @@ limpid_status limpid_sequence_append(limpid_sequence *sequence, const int32_t *t
                                      size_t n_tokens, const limpid_watch *watch, float *last_logits,
                                      limpid_error *err);
 int64_t limpid_sequence_length(const limpid_sequence *sequence);
-void limpid_sequence_truncate(limpid_sequence *sequence,
-                              int64_t n_tokens); // forgets what is behind
+// Forgets what is behind n_tokens.
+void limpid_sequence_truncate(limpid_sequence *sequence, int64_t n_tokens);
 // The most probable id that may be generated (padding ids never are).
 int32_t limpid_argmax(const limpid_model *model, const float *logits);
 
@@ -262,7 +262,7 @@ typedef struct limpid_request_options {
     int32_t dry_allowed_length;      // 2
     const char *const *dry_breakers; // texts whose tokens end a repeated run; [n_dry_breakers]
     size_t n_dry_breakers;
-    int64_t min_tokens; // no end token before that many
+    int64_t min_tokens; // no end token and none of stop_ids before that many
     float temperature;  // 0 = greedy
     float min_p;        // 0 = off
     int32_t top_k;      // 0 = off
@@ -281,8 +281,8 @@ typedef struct limpid_request_options {
 
     int32_t priority;   // higher runs first; equal: first come, first served
     int64_t timeout_ms; // TIMEOUT behind that; 0 = none
-    // Called by the thread that makes steps, under the engine's lock: quick, and without any call on
-    // the engine or its requests. Not called any more when limpid_request_free has returned.
+    // Called by the thread that makes steps, under the engine's lock: quick, and without any call
+    // on the engine or its requests. Not called any more when limpid_request_free has returned.
     bool (*is_gone)(void *user);  // asked before each step; true cancels
     void (*on_event)(void *user); // there is something for limpid_request_poll, or it has failed
     void *user;

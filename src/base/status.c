@@ -38,6 +38,7 @@ lp_status lp_err_context(struct lp_err *err, const char *format, ...) {
 }
 
 lp_status lp_err_memory(struct lp_err *err, size_t bytes, const char *what) {
+    if (bytes == 0) return lp_err_set(err, LP_STATUS_MEMORY, "out of memory: %s", what);
     return lp_err_set(err, LP_STATUS_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
 }
 

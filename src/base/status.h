@@ -44,7 +44,7 @@ lp_status lp_err_set(struct lp_err *err, lp_status status, const char *format, .
 lp_status lp_err_context(struct lp_err *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-// Out of memory, with the number of bytes and what they were for.
+// Out of memory, with the number of bytes (0: not known) and what they were for.
 lp_status lp_err_memory(struct lp_err *err, size_t bytes, const char *what);
 
 const char *lp_status_name(lp_status status);

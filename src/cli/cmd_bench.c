@@ -124,8 +124,8 @@ static int run_block(struct bench *b, int64_t n, bool one_by_one) {
     return status;
 }
 
-// One timed block: what took start_ns .. now, for n tokens. Fills rates and limits.
-struct samples {
+struct samples { // of the repeats of one test
+
     double rates[MAX_REPEATS], reads[2 * MAX_REPEATS], ints[2 * MAX_REPEATS],
         floats[2 * MAX_REPEATS];
     size_t n_limits;
@@ -202,13 +202,12 @@ static int step_until(struct bench *b, limpid_request **requests, bool *there, i
     for (int64_t n_there = 0; n_there < batch;) {
         if (limpid_engine_step(b->engine, NULL, &err)) return lp_fail(&err);
         for (int64_t i = 0; i < batch; i++)
-            for (;;) {
+            while (!(all && there[i])) { // one that has ended has no more events
                 if (limpid_request_poll(requests[i], &event, 0, &err)) return lp_fail(&err);
                 if (event.kind == LIMPID_EVENT_NONE) break;
                 if (all ? event.kind != LIMPID_EVENT_DONE : there[i]) continue;
                 there[i] = true;
                 n_there++;
-                if (all) break;
             }
     }
     return LP_EXIT_OK;
@@ -216,7 +215,7 @@ static int step_until(struct bench *b, limpid_request **requests, bool *there, i
 
 // The prompts differ, so that no prefix is shared: each begins at another of the random tokens.
 static int start_batch(struct bench *b, limpid_request **requests, int64_t batch, int64_t n_prompt,
-                       int64_t n) {
+                       int64_t max_tokens) {
     limpid_error err;
     int32_t *prompt = lp_alloc((size_t)n_prompt, sizeof *prompt);
     int status = prompt ? LP_EXIT_OK : lp_fail_text("out of memory: a prompt");
@@ -225,7 +224,7 @@ static int start_batch(struct bench *b, limpid_request **requests, int64_t batch
         limpid_request_options o = limpid_request_default_options();
         o.tokens = prompt;
         o.n_tokens = (size_t)n_prompt;
-        o.max_tokens = n + 1; // the first one belongs to the prompt
+        o.max_tokens = max_tokens;
         o.temperature = 0;
         o.ignore_eos = true;
         if (limpid_request_new(&requests[i], b->engine, &o, &err)) status = lp_fail(&err);
@@ -234,24 +233,40 @@ static int start_batch(struct bench *b, limpid_request **requests, int64_t batch
     return status;
 }
 
+static void free_batch(limpid_request **requests, bool *there, int64_t batch) {
+    for (int64_t k = 0; k < batch; k++) limpid_request_free(requests[k]);
+    memset(requests, 0, (size_t)batch * sizeof *requests);
+    memset(there, 0, (size_t)batch * sizeof *there);
+}
+
+// The prompts are computed first and found in the prefix cache by the timed requests, so that all of
+// these begin in the same step.
+static int run_batch(struct bench *b, limpid_request **requests, bool *there, int64_t depth,
+                     int64_t n, int64_t batch, struct samples *s) {
+    int64_t n_prompt = depth > 0 ? depth : 1;
+    int status = start_batch(b, requests, batch, n_prompt, 1);
+    if (!status) status = step_until(b, requests, there, batch, true);
+    free_batch(requests, there, batch);
+    if (!status) status = start_batch(b, requests, batch, n_prompt, n + 1);
+    if (!status) status = step_until(b, requests, there, batch, false); // the first token's step
+    memset(there, 0, (size_t)batch * sizeof *there);
+    add_limits(s, lp_limits_measure(b->limits));
+    uint64_t start_ns = lp_clock_ns();
+    if (!status) status = step_until(b, requests, there, batch, true);
+    double seconds = (double)(lp_clock_ns() - start_ns) * 1e-9;
+    add_limits(s, lp_limits_measure(b->limits));
+    s->rates[s->n_limits / 2 - 1] = (double)(n * batch) / seconds;
+    free_batch(requests, there, batch);
+    return status;
+}
+
 static int measure_batch(struct bench *b, int64_t depth, int64_t n, int64_t batch) {
     struct samples s = {.n_limits = 0};
     limpid_request **requests = lp_alloc((size_t)batch, sizeof *requests);
     bool *there = lp_alloc((size_t)batch, sizeof *there);
     int status = requests && there ? LP_EXIT_OK : lp_fail_text("out of memory: the batch");
-    for (int64_t i = 0; i < b->repeats && !status; i++) {
-        status = start_batch(b, requests, batch, depth > 0 ? depth : 1, n);
-        if (!status) status = step_until(b, requests, there, batch, false);
-        memset(there, 0, (size_t)batch * sizeof *there);
-        add_limits(&s, lp_limits_measure(b->limits));
-        uint64_t start_ns = lp_clock_ns();
-        if (!status) status = step_until(b, requests, there, batch, true);
-        s.rates[i] = (double)(n * batch) / ((double)(lp_clock_ns() - start_ns) * 1e-9);
-        add_limits(&s, lp_limits_measure(b->limits));
-        memset(there, 0, (size_t)batch * sizeof *there);
-        for (int64_t k = 0; k < batch; k++) limpid_request_free(requests[k]);
-        memset(requests, 0, (size_t)batch * sizeof *requests);
-    }
+    for (int64_t i = 0; i < b->repeats && !status; i++)
+        status = run_batch(b, requests, there, depth, n, batch, &s);
     if (!status) {
         struct lp_cost cost = cost_of_batch(b, depth, n, batch);
         add_row(b, &s, true, depth, n, batch, &cost);
@@ -299,9 +314,8 @@ static int open_engine(struct bench *b) {
     int64_t most = b->batches[b->n_batches - 1];
     limpid_engine_options o = lp_common_engine_options(&b->common);
     o.n_kv_tokens = b->common.context;
-    if (most > 1) o.n_kv_tokens += most * (longest(b) + LP_KV_PAGE_TOKENS);
+    if (most > 1) o.n_kv_tokens += most * (longest(b) + 2 * LP_KV_PAGE_TOKENS);
     o.max_seqs = (int32_t)most;
-    o.no_prefix_cache = true;
     return limpid_engine_new(&b->engine, b->model, &o, &err) ? lp_fail_setting(&err) : LP_EXIT_OK;
 }
 
@@ -419,7 +433,8 @@ static int run(int argc, char **argv) {
     b->repeats = 3;
     struct lp_option options[LP_N_COMMON + 7] = {
         {"-p", LP_OPT_INT, &b->n_prefill, "N", "prompt tokens to time (default 512; 0 = none)"},
-        {"-n", LP_OPT_INT, &b->n_decode, "N", "tokens to decode one by one (default 64; 0 = none)"},
+        {"-n", LP_OPT_INT, &b->n_decode, "N",
+         "tokens to decode, of each sequence (default 64; 0 = none)"},
         {"-d", LP_OPT_TEXT, &depths, "DEPTH,..",
          "tokens in the cache before each test (default 0)"},
         {"-b", LP_OPT_TEXT, &batches, "BATCH,..", "sequences that decode at once (default 1)"},

@@ -42,8 +42,8 @@ static void look_at_model(struct lp_inspect *in, const struct lp_common *c) {
                                       .context = context,
                                       .n_kv_tokens = context + LP_KV_PAGE_TOKENS, // as settings.c
                                       .chunk = chunk};
-    in->is_planned = lp_plan_make(&in->plan, &in->h, &in->binding, in->dev, &request,
-                                  &in->plan_error) == LP_OK;
+    in->is_planned =
+        lp_plan_make(&in->plan, &in->h, &in->binding, in->dev, &request, &in->plan_error) == LP_OK;
 }
 
 static void look_at_text(struct lp_inspect *in) {

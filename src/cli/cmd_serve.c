@@ -256,7 +256,7 @@ static int check_settings(struct settings *s) {
         {"--max-seqs", s->max_seqs, 1, 4096},
         {"--max-queue", s->max_queue, 0, 1000000},
         {"--speculate", s->speculate, 0, 16},
-        {"--cache-dir-size", s->cache_gib, 0, 1 << 20},
+        {"--cache-dir-size", s->cache_gib, 1, 1 << 20},
         {"--max-body", s->max_body_mib, 1, 4096},
         {"--idle-timeout", s->idle_s, 1, 1000000},
     };
@@ -292,6 +292,7 @@ static int run(int argc, char **argv) {
                          .max_seqs = 32,
                          .max_queue = 1024,
                          .max_body_mib = 32,
+                         .cache_gib = 8,
                          .idle_s = 60,
                          .keepalive_s = 5};
     struct lp_option options[LP_N_COMMON + N_OPTIONS] = {

@@ -1,13 +1,13 @@
-// One step: the rows that the scheduler planned go through the model, their logits become tokens, and
-// the MTP layer drafts the next ones.
+// One step: the rows that the scheduler planned go through the model, their logits become tokens,
+// and the MTP layer drafts the next ones.
 //
 //   rows of a step:   [seq a: last token, drafts] [seq b: last token] [seq c: prompt 512..767]
 //   logit rows:        one for each of a's rows    one                 none, unless it ends the prompt
 //
-// Verification: the token behind a row is sampled from the row's logits exactly as without drafts. While
-// it equals the draft in the next row, that row's logits are right and the next token follows from
-// them; the first difference makes the rows behind it void (their state is written over later). So
-// drafts change how many tokens a step gives, and never which.
+// Verification: the token behind a row is sampled from the row's logits exactly as without drafts.
+// While it equals the draft in the next row, that row's logits are right and the next token follows
+// from them; the first difference makes the rows behind it void (their state is written over
+// later). So drafts change how many tokens a step gives, and never which.
 #include <math.h>
 #include <string.h>
 
@@ -122,7 +122,7 @@ static void trace_token(limpid_engine *e, const struct lp_seq *seq, const float 
     for (int32_t i = 0; i < n_vocab; i++) rank += !m->never[i] && logits[i] > logits[id];
     lp_trace_emit_token(e->trace,
                         &(struct lp_trace_token){
-                            .step = (int64_t)e->live.steps,
+                            .step = (int64_t)lp_runner_next_step(e->runner) - 1,
                             .sequence = (int64_t)seq->number,
                             .position = seq->n_tokens - 1,
                             .token = id,
@@ -170,7 +170,7 @@ static lp_status sample(limpid_engine *e, struct part *p, struct lp_err *err) {
     for (int32_t i = 0;; i++, logits += n_vocab) {
         p->has_bad = bad[i]; // a void row may be bad, one that is used may not
         if (p->has_bad) return LP_OK;
-        lp_status status = one_token(e, p, logits, i < n_draft && seq->n_draft > 0, err);
+        lp_status status = one_token(e, p, logits, i < n_draft, err);
         if (status || p->ended || i == n_draft) return status;
         if (seq->tokens[seq->n_tokens - 1] != seq->drafts[i]) return LP_OK;
         p->kept++;
@@ -239,7 +239,7 @@ static lp_status draft(limpid_engine *e, const struct lp_step *step, struct lp_e
 
 // ---- the end of a step
 
-// Looks for the layer at fault, which needs the runner's buffers: when all else of the step is done.
+// Looks for the layer at fault. It takes the runner's buffers, so all else of the step is done.
 static void explain_bad(limpid_engine *e, struct part *p) {
     struct lp_err why;
     lp_status status = lp_runner_find_bad(e->runner, &e->batch->spans[p - e->batch->parts],
@@ -300,14 +300,15 @@ static void fail_all(limpid_engine *e, const struct lp_err *err) {
 static void trace_schedule(limpid_engine *e) {
     const struct lp_batch *b = e->batch;
     if (e->trace)
-        lp_trace_emit_schedule(e->trace,
-                               &(struct lp_trace_schedule){.step = (int64_t)e->live.steps,
-                                                           .n_running = e->sched.n_running,
-                                                           .n_waiting = e->sched.n_waiting,
-                                                           .answer_tokens = b->n_answer,
-                                                           .draft_tokens = b->n_draft,
-                                                           .prompt_tokens = b->n_prompt,
-                                                           .pages_free = lp_kv_n_free(e->kv)});
+        lp_trace_emit_schedule(
+            e->trace, &(struct lp_trace_schedule){.step = (int64_t)lp_runner_next_step(e->runner),
+                                                  .answers = e->sched.n_answers,
+                                                  .n_running = e->sched.n_running,
+                                                  .n_waiting = e->sched.n_waiting,
+                                                  .answer_tokens = b->n_answer,
+                                                  .draft_tokens = b->n_draft,
+                                                  .prompt_tokens = b->n_prompt,
+                                                  .pages_free = lp_kv_n_free(e->kv)});
 }
 
 void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {

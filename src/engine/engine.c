@@ -8,9 +8,11 @@
 #include "engine/sampler.h"
 #include "model/plan.h"
 
+#define SAMPLER_BYTES 12 // per id of the vocabulary, where a request samples (sampler.c)
+
 // ---- what it takes
 
-// What this process may still take: the system's free memory, or less where a control group says so.
+// What this process may still take: the system's free memory, or less if a control group says so.
 static uint64_t available_bytes(void) {
     unsigned long long kib = 0, max = 0, used = 0;
     char line[256];
@@ -25,8 +27,16 @@ static uint64_t available_bytes(void) {
     f = limited ? fopen("/sys/fs/cgroup/memory.current", "r") : NULL;
     limited = f && fscanf(f, "%llu", &used) == 1;
     if (f) fclose(f);
-    if (limited && max > used && max - used < available) available = max - used;
+    uint64_t left = limited && max > used ? max - used : 0;
+    if (limited && left < available) available = left;
     return available;
+}
+
+// Beside what the runner takes: a step's logits, and for each sequence its sampler.
+static uint64_t host_bytes(const struct lp_engine_settings *s, const struct lp_hparams *h) {
+    uint64_t rows = (uint64_t)s->max_seqs * (1 + (uint64_t)s->speculate);
+    if (rows > (uint64_t)s->max_batch_tokens) rows = (uint64_t)s->max_batch_tokens;
+    return (uint64_t)h->n_vocab * (rows * sizeof(float) + (uint64_t)s->max_seqs * SAMPLER_BYTES);
 }
 
 limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
@@ -48,7 +58,7 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
     *out = (limpid_memory_plan){.mapped_weights = plan.mapped_bytes,
                                 .float32_weights = plan.float32_bytes,
                                 .kv_cache = plan.kv_bytes,
-                                .step_buffers = plan.step_bytes,
+                                .step_buffers = plan.step_bytes + host_bytes(&s, &m->weights->h),
                                 .available = available_bytes(),
                                 .n_context = s.n_context,
                                 .n_kv_tokens = s.n_kv_tokens,
@@ -106,7 +116,7 @@ static lp_status open_trace(limpid_engine *e, const char *path, struct lp_err *e
 static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct lp_err *err) {
     struct lp_model *w = e->model->weights;
     struct lp_engine_settings s;
-    struct lp_kv_layer layers[LP_MAX_LAYERS + 1];
+    struct lp_kv_layer layers[LP_MAX_LAYERS]; // the MTP layer is one of n_blocks
     lp_status status = lp_engine_settings_make(&s, e->model, o, err);
     if (status) return status;
     take_settings(e, o, &s);

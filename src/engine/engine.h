@@ -1,12 +1,12 @@
 // Inside engine: what stands behind the handles of limpid.h.
 //
 // Who owns what:
-//   - `lock` guards the list of requests that come and go, the events of requests, the stats. It is held
-//     for moments only, never during a step.
+//   - `lock` guards the list of requests that come and go, the events of requests, the stats. It is
+//     held for moments only, never during a step.
 //   - The turn is had by one at a time, first come, first served: the engine's thread for a step, a
-//     caller of limpid_engine_step, limpid_request_next or limpid_sequence_append. Whoever has it owns
-//     the scheduler, the cache, the prefix tree, the runner and everything of a sequence but its
-//     request's events. Nobody asks for the turn while holding `lock`.
+//     caller of limpid_engine_step, limpid_request_next or limpid_sequence_append. Whoever has it
+//     owns the scheduler, the cache, the prefix tree, the runner and everything of a sequence but
+//     its request's events. Nobody asks for the turn while holding `lock`.
 #ifndef LP_ENGINE_ENGINE_H
 #define LP_ENGINE_ENGINE_H
 

@@ -25,13 +25,7 @@ void lp_engine_give_turn(limpid_engine *e) {
 
 static void end_seq(limpid_engine *e, struct lp_seq *seq, const char *what) {
     if (seq->state == LP_SEQ_ENDED) return;
-    if (e->trace)
-        lp_trace_emit_request(e->trace, &(struct lp_trace_request){.sequence = (int64_t)seq->number,
-                                                                   .what = what,
-                                                                   .choice = seq->choice,
-                                                                   .n_prompt = seq->n_prompt,
-                                                                   .n_tokens = seq->n_tokens,
-                                                                   .n_cached = seq->n_cached});
+    lp_sched_trace(e, seq, what);
     lp_sched_remove(e, seq);
     e->n_active--;
 }
@@ -56,8 +50,9 @@ void lp_engine_end_seq(limpid_engine *e, struct lp_seq *seq) {
 
 void lp_engine_end_request(limpid_engine *e, limpid_request *r, const struct lp_err *err) {
     if (r->n_ended == r->n) return;
+    const char *what = r->cancelled ? "cancelled" : "failed";
     if (err) lp_request_fail(r, err);
-    for (int32_t i = 0; i < r->n; i++) end_seq(e, &r->seqs[i], "failed");
+    for (int32_t i = 0; i < r->n; i++) end_seq(e, &r->seqs[i], what);
     r->n_ended = r->n;
     *(r->cancelled ? &e->live.cancelled : &e->live.failed) += 1;
     let_go(e, r);
@@ -149,9 +144,10 @@ static void publish(limpid_engine *e) {
 void lp_engine_make_step(limpid_engine *e) {
     struct lp_err why;
     struct lp_seq *refused;
-    bool calibrate;
+    bool calibrate = false;
     lp_engine_sweep(e);
-    bool drafts = lp_speculation_wants(&e->speculation, &calibrate);
+    bool drafts =
+        lp_sched_has_answers(&e->sched) && lp_speculation_wants(&e->speculation, &calibrate);
     int64_t n_rows = lp_sched_plan(e, drafts, &refused, &why);
     e->n_slots_used = e->sched.n_running; // what it admitted waits no more
     if (refused) lp_engine_end_request(e, refused->request, &why);

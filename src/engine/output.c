@@ -27,7 +27,9 @@ lp_status lp_output_new(struct lp_output **out, const limpid_request *r, struct 
     t->stop_met = t->stop_id_met = -1;
     t->top_ids = lp_alloc(n_top, sizeof *t->top_ids);
     t->top_logprobs = lp_alloc(n_top, sizeof *t->top_logprobs);
-    if (!t->top_ids || !t->top_logprobs) return lp_err_memory(err, n_top * 8, "log-probabilities");
+    if (!t->top_ids || !t->top_logprobs)
+        return lp_err_memory(err, n_top * (sizeof *t->top_ids + sizeof *t->top_logprobs),
+                             "log-probabilities");
     lp_detok_init(&t->detok, r->engine->model->tokenizer, o->skip_special);
     t->detok.started = true; // the text goes on behind a prompt
     return lp_stop_init(&t->stop, o->stop, o->n_stop, err);

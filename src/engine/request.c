@@ -5,9 +5,11 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #define MAX_LOGPROBS 1000
 #define MAX_CHOICES 1024
+#define MAX_TIMEOUT_MS 1000000000000ll // 31 years
 
 limpid_request_options limpid_request_default_options(void) {
     return (limpid_request_options){.max_tokens = 16,
@@ -50,9 +52,12 @@ static lp_status check_options(const limpid_engine *e, const limpid_request_opti
     if (o->n_logprobs < -1 || o->n_logprobs > MAX_LOGPROBS)
         return lp_err_set(err, LP_STATUS_INVALID, "logprobs is %d, expected 0 to %d", o->n_logprobs,
                           MAX_LOGPROBS);
-    if (o->timeout_ms < 0)
-        return lp_err_set(err, LP_STATUS_INVALID, "timeout_ms is %lld, expected 0 (none) or more",
-                          (long long)o->timeout_ms);
+    if (o->timeout_ms < 0 || o->timeout_ms > MAX_TIMEOUT_MS)
+        return lp_err_set(err, LP_STATUS_INVALID, "timeout_ms is %lld, expected 0 (none) to %lld",
+                          (long long)o->timeout_ms, MAX_TIMEOUT_MS);
+    for (size_t i = 0; i < o->n_dry_breakers; i++)
+        if (!o->dry_breakers[i][0])
+            return lp_err_set(err, LP_STATUS_INVALID, "dry_breakers: text %zu is empty", i);
     lp_status status = check_ids(e, "prompt token", o->tokens, o->n_tokens, err);
     if (!status) status = check_ids(e, "stop_ids", o->stop_ids, o->n_stop_ids, err);
     return status ? status : check_ids(e, "logit_bias", o->bias_ids, o->n_bias, err);
@@ -105,7 +110,7 @@ static lp_status add_ids(int32_t **ids, size_t *n, const int32_t *more, size_t n
     return LP_OK;
 }
 
-// The tokens that hold a breaker text, as llama.cpp has it: whole vocabulary, by their bytes.
+// The tokens whose bytes hold a breaker text, of the whole vocabulary.
 static lp_status find_breakers(const limpid_request *r, const limpid_request_options *o,
                                int32_t **ids, size_t *n, struct lp_err *err) {
     const limpid_model *m = r->engine->model;
@@ -316,6 +321,10 @@ void lp_request_push(limpid_request *r, struct lp_event *event) {
 }
 
 void lp_request_fail(limpid_request *r, const struct lp_err *err) {
+    if (err->status == LP_STATUS_TIMEOUT)
+        lp_log(LP_LOG_WARN, "a request ends: %s", err->text);
+    else if (err->status != LP_STATUS_CANCELLED)
+        lp_log(LP_LOG_ERROR, "a request fails: %s", err->text);
     pthread_mutex_lock(&r->engine->lock);
     if (!r->failed) r->failure = *err;
     r->failed = true;
@@ -420,7 +429,8 @@ void limpid_request_free(limpid_request *r) {
     limpid_engine *e = r->engine;
     pthread_mutex_lock(&e->lock);
     bool has_thread = e->has_thread, in_engine = r->in_engine;
-    r->freed = r->cancelled = true;
+    r->freed = true;
+    r->cancelled = true;
     e->any_cancelled = true;
     pthread_cond_signal(&e->work);
     pthread_mutex_unlock(&e->lock);

@@ -23,12 +23,11 @@ struct limpid_request {
     struct lp_seq *seqs;                // [n]
     int32_t n, n_ended;
     bool prompt_done; // the first choice's prompt is computed; the others may start
-    int32_t *
-        stop_ids; // [stop.n + n_stop_ids]: the control token that a stop text names or -1, then the ids
-    int32_t *ends; // end tokens that min_tokens holds back, [n_ends]
+    // [n_stop + n_stop_ids]: the control token that each stop text names or -1, then the ids
+    int32_t *stop_ids;
+    int32_t *ends; // end and stop tokens that min_tokens holds back, [n_ends]
     size_t n_ends;
     char **stop;
-    bool counted; // in engine->n_queued
 
     // under engine->lock
     struct limpid_request *next; // incoming
@@ -51,16 +50,16 @@ void lp_request_destroy(limpid_request *request); // nobody knows it any more
 // output.c: from a sampled token to the caller.
 lp_status lp_output_new(struct lp_output **out, const limpid_request *request, struct lp_err *err);
 void lp_output_free(struct lp_output *output);
-// Takes up the token that was sampled from `logits` for seq, pushes its event, and the DONE event if it
-// ends the choice: *ended. Appends the token to seq->tokens.
+// Takes up the token that was sampled from `logits` for seq, pushes its event, and the DONE event
+// if it ends the choice: *ended. Appends the token to seq->tokens.
 lp_status lp_output_token(struct lp_seq *seq, int32_t id, const float *logits, bool *ended,
                           struct lp_err *err);
 // "stop" or "length", once the choice has ended.
 const char *lp_output_finish_reason(const struct lp_output *output);
 // The choice ends without a further token ("length": nothing to generate).
 lp_status lp_output_end(struct lp_seq *seq, struct lp_err *err);
-// The events of prompt tokens first .. first + n - 1, from the rows of logits that predict the tokens
-// behind them: row i is of position first + i.
+// The events of prompt tokens first .. first + n - 1, from the rows of logits that predict the
+// tokens behind them: row i is of position first + i.
 lp_status lp_output_prompt(struct lp_seq *seq, int64_t first, int64_t n, const float *logits,
                            struct lp_err *err);
 

@@ -74,14 +74,15 @@ void lp_sched_remove(struct limpid_engine *e, struct lp_seq *seq) {
     seq->n_scheduled = 0;
 }
 
-static void trace_request(struct limpid_engine *e, const struct lp_seq *seq, const char *what) {
+void lp_sched_trace(const struct limpid_engine *e, const struct lp_seq *seq, const char *what) {
     if (!e->trace) return;
     lp_trace_emit_request(e->trace, &(struct lp_trace_request){.sequence = (int64_t)seq->number,
                                                                .what = what,
                                                                .choice = seq->choice,
                                                                .n_prompt = seq->n_prompt,
                                                                .n_tokens = seq->n_tokens,
-                                                               .n_cached = seq->n_computed});
+                                                               .n_computed = seq->n_computed,
+                                                               .n_cached = seq->n_cached});
 }
 
 // The most junior running sequence gives its pages back and waits again. What it has computed is
@@ -98,7 +99,7 @@ static void preempt_last(struct limpid_engine *e) {
     seq->n_draft = 0;
     seq->n_preempted++;
     e->sched.n_preempted++;
-    trace_request(e, seq, "pre-empted");
+    lp_sched_trace(e, seq, "pre-empted");
     lp_sched_enqueue(&e->sched, seq);
 }
 
@@ -122,9 +123,9 @@ static bool needs_whole_prompt(const struct lp_seq *seq) {
            seq->n_tokens == seq->n_prompt;
 }
 
-// Takes what is known of the sequence's tokens: from another choice, or from the prefix tree. The last
-// token is always computed. For drafting, the last known one is too: the MTP layer needs its hidden
-// state.
+// Takes what is known of the sequence's tokens: from another choice, or from the prefix tree. The
+// last token is always computed. For drafting, the last known one is too: the MTP layer needs its
+// hidden state.
 static lp_status take_known(struct limpid_engine *e, struct lp_seq *seq, struct lp_err *err) {
     bool drafts = e->speculation.on;
     const struct lp_seq *sibling = forkable(seq);
@@ -183,7 +184,7 @@ static void admit(struct limpid_engine *e, struct lp_seq *seq) {
     }
     leave_waiting(&e->sched, seq);
     enter_running(&e->sched, seq);
-    trace_request(e, seq, "admitted");
+    lp_sched_trace(e, seq, "admitted");
 }
 
 static void admit_waiting(struct limpid_engine *e) {
@@ -230,8 +231,10 @@ static void share_budget(struct limpid_engine *e, bool drafts) {
     struct lp_seq **prompts = s->prompts;
     int32_t n_prompts = 0;
     bool has_prompts = false;
+    s->n_answers = 0;
     for (int32_t i = 0; i < s->n_running; i++) {
         struct lp_seq *seq = s->running[i];
+        s->n_answers += left(seq) == 1;
         bool answers = left(seq) == 1 && budget > 0;
         has_prompts = has_prompts || left(seq) > 1;
         seq->n_scheduled = answers ? 1 : 0;
@@ -258,7 +261,7 @@ static void share_budget(struct limpid_engine *e, bool drafts) {
     for (int32_t i = 0; i < n_prompts; i++) prompts[i]->n_scheduled = got[i];
 }
 
-// Pages for what sequence i runs in this step (S4). A prompt takes fewer tokens where they are short.
+// Pages for what sequence i runs in this step (S4). Where they are short a prompt takes fewer.
 static lp_status give_pages(struct limpid_engine *e, int32_t i, struct lp_err *err) {
     struct lp_sched *s = &e->sched;
     struct lp_seq *seq = s->running[i];
@@ -280,6 +283,12 @@ static lp_status give_pages(struct limpid_engine *e, int32_t i, struct lp_err *e
     seq->n_scheduled = 0; // seniors will give pages back
     seq->n_draft = 0;
     return LP_STATUS_LIMIT;
+}
+
+bool lp_sched_has_answers(const struct lp_sched *s) {
+    for (int32_t i = 0; i < s->n_running; i++)
+        if (left(s->running[i]) == 1) return true;
+    return false;
 }
 
 int64_t lp_sched_plan(struct limpid_engine *e, bool drafts, struct lp_seq **refused,

@@ -5,21 +5,22 @@
 //                        ^                   |  |                           ^
 //                        +--- pre-empted ----+  +-- cancelled, failed ------+
 //
-// A sequence has tokens (prompt, then answer) and knows how many of them are computed. What is left to
-// compute is all that tells prompts from answers: one token (and drafts) or many.
+// A sequence has tokens (prompt, then answer) and knows how many of them are computed. What is left
+// to compute is all that tells prompts from answers: one token (and drafts) or many.
 //
-//   S1. A step takes first one token of every running sequence that has one left, then drafts (at most
-//       half of the rest, where prompts run), then prompt tokens, at most max_batch_tokens in all.
+//   S1. A step takes first one token of every running sequence that has one left, then drafts (at
+//       most half of the rest, where prompts run), then prompt tokens, at most max_batch_tokens in
+//       all.
 //   S2. Of the budget for prompts the senior prompt gets at least half, the others share the rest
 //       equally: a long prompt neither stops others nor is stopped by them.
 //   S3. Seniority: higher priority, then earlier arrival. It never changes.
 //   S4. When pages are short, cached prefixes go first, then the pages of the most junior running
 //       sequence (pre-emption: it waits again, its tokens are kept and computed anew). Nobody takes
 //       pages from a senior, so the most senior sequence always advances: no deadlock, no livelock.
-//   S5. A waiting sequence is admitted in order of seniority when there are pages for all its tokens,
-//       or when nothing runs. If nothing runs and the first one cannot be admitted, it fails: the
-//       engine is never idle with a queue.
-//   S6. The choices of a request (n > 1) wait until the first one's prompt is computed, and share it.
+//   S5. A waiting sequence is admitted in order of seniority when there are pages for all its
+//       tokens, or when nothing runs. If nothing runs and the first one cannot be admitted, it
+//       fails: the engine is never idle with a queue.
+//   S6. The choices of a request wait until the first one's prompt is computed, and share it.
 #ifndef LP_ENGINE_SCHED_H
 #define LP_ENGINE_SCHED_H
 
@@ -64,6 +65,7 @@ struct lp_sched {
     int32_t n_running;
     int64_t n_waiting;
     uint64_t n_preempted;
+    int64_t n_answers;       // of the last plan: running sequences with one token left
     struct lp_seq **prompts; // [max_seqs], scratch of a plan, as are the next two
     int64_t *want, *got;
 };
@@ -75,11 +77,17 @@ void lp_sched_enqueue(struct lp_sched *sched, struct lp_seq *seq); // NEW or pre
 // WAITING or RUNNING -> ENDED: off the lists, its pages given back.
 void lp_sched_remove(struct limpid_engine *engine, struct lp_seq *seq);
 
-// Decides the step: running[i]->n_scheduled (0 = not in this step), tables grown for it. Returns the
-// number of rows; 0 = nothing to do. drafts: verify those that are there. *refused: a waiting sequence that can never run (S5), for the
-// caller to fail, with *err; or NULL.
+// Decides the step: running[i]->n_scheduled (0 = not in this step), tables grown for it. Returns
+// the number of rows; 0 = nothing to do. drafts: verify those that are there. *refused: a sequence
+// that cannot run (S5: no pages and nobody to take them from; or no memory), for the caller to fail
+// with *err; or NULL.
 int64_t lp_sched_plan(struct limpid_engine *engine, bool drafts, struct lp_seq **refused,
                       struct lp_err *err);
+
+// Whether a running sequence has one token left: a step that could verify drafts.
+bool lp_sched_has_answers(const struct lp_sched *sched);
+// The trace event of a change of state: "admitted", "pre-empted", "ended", "failed", "cancelled".
+void lp_sched_trace(const struct limpid_engine *engine, const struct lp_seq *seq, const char *what);
 
 // Splits a budget among prompts that want want[0..n) tokens, the most senior first (S2).
 void lp_sched_share(int64_t budget, const int64_t *want, int32_t n, int64_t *got);

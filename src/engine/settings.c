@@ -130,7 +130,7 @@ lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,
                                 const limpid_engine_options *o, const struct lp_engine_settings *s,
                                 struct lp_err *err) {
     XXH3_state_t *hash = XXH3_createState();
-    if (!hash) return lp_err_memory(err, sizeof out, "the model's fingerprint");
+    if (!hash) return lp_err_memory(err, sizeof(XXH128_hash_t), "the model's fingerprint");
     XXH3_128bits_reset(hash);
     uint64_t numbers[] = {STATE_VERSION,
                           LP_KV_PAGE_TOKENS,
@@ -141,9 +141,14 @@ lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,
                           (uint64_t)m->weights->h.n_layers,
                           lp_gguf_file_bytes(m->gguf)};
     add(hash, numbers, sizeof numbers);
-    add(hash, m->dev->backend->name, strlen(m->dev->backend->name));
-    for (int32_t i = 0; i < m->weights->h.n_facts;
-         i++) // the mathematics, as read from the metadata
+    // Kernels round differently, so their names belong to what a state is.
+    const struct lp_backend *backend = m->dev->backend;
+    const char *names[] = {backend->name, backend->matmul_kernel(m->dev, m->weights->output.type),
+                           backend->kernel(m->dev, "mla_absorbed")};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (names[i]) add(hash, names[i], strlen(names[i]));
+    // The mathematics, as read from the metadata.
+    for (int32_t i = 0; i < m->weights->h.n_facts; i++)
         add(hash, m->weights->h.facts[i].value, strlen(m->weights->h.facts[i].value));
     for (uint64_t i = 0; i < lp_gguf_n_tensors(m->gguf); i++)
         add_tensor(hash, lp_gguf_tensor_at(m->gguf, i));

@@ -1,9 +1,9 @@
 // When drafting pays: speculation with the model's own MTP layer, and its switch.
 //
-// A step with drafts verifies them in one go, so its text is the same as without. Whether it is faster
-// depends on the model, the text and the batch, so it is measured: every CALIBRATE-th step that could
-// draft runs plain. When drafting gave fewer tokens per second than the plain steps around it,
-// it is turned off for a while, and says so.
+// A step with drafts verifies them in one go, so its text is the same as without. Whether it is
+// faster depends on the model, the text and the batch, so it is measured: every CALIBRATE-th step
+// runs plain, and those without prompt tokens count. When drafting gave less than WORTH times the
+// tokens per second of the plain steps around it, it is turned off for a while, and says so.
 #ifndef LP_ENGINE_SPECULATE_H
 #define LP_ENGINE_SPECULATE_H
 

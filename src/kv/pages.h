@@ -5,12 +5,14 @@
 // every layer; page p of a kind and layer lies at base + p * page_bytes. So one page number moves
 // everything that a token's state needs, and nothing can be left behind.
 //
-//   P1. A page is free (no references) or held by as many tables and prefix-tree nodes as it counts.
-//   P2. A table of n tokens holds ceil(n / page_tokens) pages, the position s in page s / page_tokens.
+//   P1. A page is free (no references) or held by as many tables and tree nodes as it counts.
+//   P2. A table of n tokens holds ceil(n / page_tokens) pages; position s is in page
+//       s / page_tokens.
 //   P3. The device's copy of a table is the host's after every change.
 //   P4. Only a page with one reference is written: what is shared stays as it is.
-//   P5. What a page holds depends on the tokens of this page and of those before it, on no later one.
-//       (The MTP layer's state of position t is made from token t + 1 too; it lies in slot t + 1.)
+//   P5. What a page holds depends on the tokens of this page and of those before it, on no later
+//       one. (The MTP layer's state of position t is made from token t + 1 too, and lies in slot
+//       t + 1.)
 //
 // One thread (the engine's) uses a cache and its tables.
 #ifndef LP_KV_PAGES_H

@@ -158,9 +158,9 @@ static bool drop_idle_leaves(struct lp_prefix *t, int64_t n) {
     return lp_kv_n_free(t->kv) >= n;
 }
 
-// When no idle leaf is left, an idle page may still lie above one in use: two sequences computed the
-// same prefix at once, one's pages are in the tree, and the other goes on behind its own. The use
-// is the table's; the tree may forget it.
+// When no idle leaf is left, an idle page may still lie above one in use: two sequences computed
+// the same prefix at once, one's pages are in the tree, and the other goes on behind its own. The
+// use is the table's; the tree may forget it.
 bool lp_prefix_make_room(struct lp_prefix *t, int64_t n) {
     struct node *at = drop_idle_leaves(t, n) ? NULL : t->oldest;
     while (lp_kv_n_free(t->kv) < n && at) {
@@ -183,7 +183,7 @@ static struct node *full_child(const struct lp_prefix *t, const struct node *par
     return NULL;
 }
 
-// Of a node's children the one that shares the most leading tokens, fewer than a page of them or of n.
+// Of a node's children the one that shares the most leading tokens, at most n.
 static struct node *best_child(const struct node *parent, const int32_t *tokens, int64_t n,
                                int32_t *n_common) {
     struct node *best = NULL;
@@ -199,7 +199,7 @@ static struct node *best_child(const struct node *parent, const int32_t *tokens,
     return best;
 }
 
-// A copy of a page behind the table, of whose tokens the first n_tokens count. *done: false without room.
+// A copy of a page behind the table; its first n_tokens tokens count. *done: false without room.
 static lp_status append_copy(struct lp_prefix *t, struct lp_page_table *table, int32_t from,
                              int32_t n_tokens, bool *done, struct lp_err *err) {
     lp_kv_page_share(t->kv, from); // making room shall not take it
@@ -388,8 +388,8 @@ void lp_prefix_save(struct lp_prefix *t, const int32_t *tokens, int64_t n) {
     }
 }
 
-// Which position went bad is not known here, so the whole path goes; of the ends within the first page
-// those that are a beginning of the text, or begin with it.
+// Which position went bad is not known here, so the whole path goes; of the ends within the first
+// page those that are a beginning of the text, or begin with it.
 void lp_prefix_forget(struct lp_prefix *t, const int32_t *tokens, int64_t n) {
     struct node *child = n >= PAGE ? full_child(t, &t->root, tokens) : NULL, *next;
     if (child) drop_subtree(t, child);

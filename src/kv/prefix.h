@@ -8,11 +8,12 @@
 //
 //   T1. A node holds one reference to its page. Sequences that use the page hold others.
 //   T2. A node whose page nobody else holds is idle; idle nodes without children are evicted, the
-//       least recently used first. Where that is not enough, idle nodes with all that is below them:
-//       every page that no table holds can be had.
+//       least recently used first. Where that is not enough, idle nodes with all that is below
+//       them: every page that no table holds can be had.
 //   T3. Tokens are compared, not only hashes: a hit is never another text's.
-//   T4. A match may end within a page. What is shared whole is shared by reference, of the last page the
-//       sequence gets its own copy (P4), so a hit of any length is the same as having computed it.
+//   T4. A match may end within a page. What is shared whole is shared by reference, of the last
+//       page the sequence gets its own copy (P4), so a hit of any length is the same as having
+//       computed it.
 //   T5. A state that met a non-finite number is forgotten, with all that was built on it.
 //
 // The engine's thread uses it.
@@ -45,9 +46,9 @@ struct lp_prefix_match {
 };
 
 // Gives an empty table the longest known prefix of tokens[0..n): whole pages shared, the last one
-// copied. own_last: the page of the last token is the table's own even if the match ends with it (its
-// token will be computed again). Nothing known, or no page for the copy: n_tokens 0 or fewer than
-// known. Errors: MEMORY; the table is then empty.
+// copied. own_last: the page of the last token is the table's own even if the match ends with it
+// (its token will be computed again). Nothing known, or no page for the copy: n_tokens 0 or fewer
+// than known. Errors: MEMORY; the table is then empty.
 lp_status lp_prefix_attach(struct lp_prefix *prefix, struct lp_page_table *table,
                            const int32_t *tokens, int64_t n, bool own_last,
                            struct lp_prefix_match *match, struct lp_err *err);
@@ -62,9 +63,9 @@ lp_status lp_prefix_fork(struct lp_prefix *prefix, struct lp_page_table *table,
 int64_t lp_prefix_load(struct lp_prefix *prefix, const int32_t *tokens, int64_t n,
                        int64_t max_pages);
 
-// Takes note of the pages of a table whose first n tokens are computed. The last, incomplete page only
-// with `finished`: the table must not be written afterwards. has_draft: the MTP layer's state of
-// these tokens is whole. Without memory less is noted.
+// Takes note of the pages of a table whose first n tokens are computed. The last, incomplete page
+// only with `finished`: the table must not be written afterwards. has_draft: the MTP layer's state
+// of these tokens is whole. Without memory less is noted.
 void lp_prefix_insert(struct lp_prefix *prefix, const struct lp_page_table *table,
                       const int32_t *tokens, int64_t n, bool finished, bool has_draft);
 // Queues the full pages of tokens[0..n) that the tree knows for the store.

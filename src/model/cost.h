@@ -23,9 +23,9 @@ struct lp_cost {
     double float_madds;  // by float weights, and of the attention itself
 };
 
-// Adds the step's cost to *out, without drafts. kv_value_bytes: of one cached value. The experts that several rows
-// touch are those expected of a router without preference: n_experts * (1 - (1 - n_used /
-// n_experts)^n_rows).
+// Adds the step's cost to *out, without drafts. kv_value_bytes: of one cached value. The experts
+// that several rows touch are those expected of a router without preference: n_experts * (1 - (1 -
+// n_used / n_experts)^n_rows).
 void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
                   const struct lp_cost_work *work, double kv_value_bytes, struct lp_cost *out);
 
@@ -33,8 +33,8 @@ void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
 // MTP layer's included.
 uint64_t lp_cost_float32_bytes(const struct lp_hparams *h, const struct lp_binding *binding);
 
-// Bytes that stay where the file is mapped: every bound tensor without such a copy. Those of the MTP
-// layer are read only where it drafts (with_mtp).
+// Bytes that stay where the file is mapped: every bound tensor without such a copy. Those of the
+// MTP layer are read only where it drafts (with_mtp).
 uint64_t lp_cost_mapped_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                               bool with_mtp);
 

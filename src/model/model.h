@@ -52,9 +52,9 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
                         int n_threads, struct lp_err *err);
 void lp_model_free(struct lp_model *model); // NULL is allowed
 
-// What the cache must hold for each layer. with_mtp (the model has one): also for the MTP layer, whose
-// row of the pair (H_t, x_t+1) lies in slot t + 1, so that a page's content depends only on its own
-// and earlier tokens. out: [lp_model_kv_count]
+// What the cache must hold for each layer. with_mtp (the model has one): also for the MTP layer,
+// whose row of the pair (H_t, x_t+1) lies in slot t + 1, so that a page's content depends only on
+// its own and earlier tokens. out: [lp_model_kv_count]
 void lp_model_kv_layers(const struct lp_model *model, bool with_mtp, struct lp_kv_layer *out);
 int32_t lp_model_kv_count(const struct lp_model *model, bool with_mtp);
 
@@ -90,6 +90,10 @@ void lp_runner_free(struct lp_runner *runner); // NULL is allowed
 size_t lp_runner_bytes(const struct lp_runner *runner);
 // How often each form of attention has run, per sequence, step and layer (drafts included).
 struct lp_route_counts lp_runner_route_counts(const struct lp_runner *runner);
+uint64_t lp_runner_next_step(const struct lp_runner *runner); // its number in traces
+// Takes steps that were only a check out of both counts.
+void lp_runner_set_counts(struct lp_runner *runner, uint64_t next_step,
+                          struct lp_route_counts routes);
 
 struct lp_step {
     const int32_t *tokens;       // host, [n_rows]
@@ -123,18 +127,19 @@ struct lp_draft {
     int32_t *drafts;   // host, [n_spans, n_draft]: written for drafting spans
 };
 
-// The page tables of the step's spans must reach to the next token of the last kept row (n_past + kept
-// + 1 tokens), those of drafting spans to n_past + kept + n_draft tokens. The hidden states of the step
-// are gone afterwards; the step counter stays, and trace events carry the number of that step. A
-// draft is a guess: where the layer's numbers are not finite it is the lowest id allowed. Errors:
-// INVALID (names what is wrong with the call), LIMIT (max_context).
+// The page tables of the step's spans must reach to the next token of the last kept row (n_past +
+// kept + 1 tokens), those of drafting spans to n_past + kept + n_draft tokens. The hidden states of
+// the step are gone afterwards; the step counter stays, and trace events carry the number of that
+// step. A draft is a guess: where the layer's numbers are not finite it is the lowest id allowed.
+// Errors: INVALID (names what is wrong with the call), LIMIT (max_context).
 lp_status lp_runner_draft(struct lp_runner *runner, const struct lp_draft *draft,
                           const struct lp_step_settings *settings, struct lp_err *err);
 
 // bad_rows.c: why a span's logits were not finite. Runs the span alone once more (its cache before
-// n_past is as it was; the pages are still there) and watches the residual stream. Returns NUMERIC with
-// a sentence that names the step, the position and the first layer whose output was not finite.
-// The hidden states of the last step are gone afterwards: draft first. Other errors: as a step's.
+// n_past is as it was; the pages are still there) and watches the residual stream. Returns NUMERIC
+// with a sentence that names the step, the position and the first layer whose output was not
+// finite. The hidden states of the last step are gone afterwards: draft first. Other errors: as a
+// step's.
 lp_status lp_runner_find_bad(struct lp_runner *runner, const struct lp_span *span,
                              const int32_t *tokens, // host, [span->n_rows]
                              const struct lp_step_settings *settings, struct lp_err *err);

@@ -1,5 +1,5 @@
-// Drafts by the next-token-prediction layer (docs/attention.md, "MTP"), after a step, from its hidden
-// states: for the rows that stay
+// Drafts by the next-token-prediction layer (docs/attention.md, "MTP"), after a step, from its
+// hidden states: for the rows that stay
 //
 //   u_t = W_eh [norm_e(embedding(x_t+1)), norm_h(H_t)];  m_t = layer(u_t) at position t
 //

@@ -53,7 +53,7 @@ static void hollow_init(struct hollow *d, struct lp_device *real) {
 
 static lp_status measure(struct lp_plan *out, struct lp_model *model,
                          const struct lp_plan_request *ask, struct lp_err *err) {
-    struct lp_kv_layer layers[LP_MAX_LAYERS];
+    struct lp_kv_layer layers[LP_MAX_LAYERS]; // n_layers and the MTP layer: n_blocks at most
     struct lp_kv *kv = NULL;
     struct lp_runner *runner = NULL;
     bool with_mtp = ask->with_mtp && model->has_mtp; // the runner refuses it otherwise

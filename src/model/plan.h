@@ -22,8 +22,8 @@ struct lp_plan {
 };
 
 // The sizes that lp_kv_new and lp_runner_new will have on this device, from those functions
-// themselves. The device's scratch is reserved on the way. Errors: INVALID (context, KV type, drafts
-// without an MTP layer), MEMORY.
+// themselves. The device's scratch is reserved on the way. Errors: INVALID (context, KV type,
+// drafts without an MTP layer), MEMORY.
 lp_status lp_plan_make(struct lp_plan *out, const struct lp_hparams *h,
                        const struct lp_binding *binding, struct lp_device *dev,
                        const struct lp_plan_request *request, struct lp_err *err);

@@ -167,6 +167,15 @@ struct lp_route_counts lp_runner_route_counts(const struct lp_runner *r) {
     return r->routes;
 }
 
+uint64_t lp_runner_next_step(const struct lp_runner *r) {
+    return r->step;
+}
+
+void lp_runner_set_counts(struct lp_runner *r, uint64_t next_step, struct lp_route_counts routes) {
+    r->step = next_step;
+    r->routes = routes;
+}
+
 void lp_runner_norm(struct lp_runner *r, const float *x, int64_t x_stride, const float *w, float *y,
                     int64_t y_stride, int64_t n_rows) {
     const struct lp_hparams *h = &r->model->h;

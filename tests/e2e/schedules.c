@@ -1,12 +1,13 @@
-// Invariance of schedules: whatever runs beside a request, however its tokens are cut into steps, cached,
-// pre-empted or drafted, its answer is bit for bit the one that it gets alone (--deterministic).
+// Invariance of schedules: whatever runs beside a request, however its tokens are cut into steps,
+// cached, pre-empted or drafted, its answer is bit for bit the one that it gets alone
+// (--deterministic).
 //
 //     schedules MODEL N_SCHEDULES SEED KV_TYPE
 //
-// A set of requests is run one by one on a plain engine: the expected tokens and log-probabilities. Then
-// N_SCHEDULES times a random engine (chunk, batch, slots, pages, prefix cache, speculation) gets
-// random ones of them at random moments, some of which are cancelled midway. Each must equal its
-// expectation, and all pages must come back.
+// A set of requests is run one by one on a plain engine: the expected tokens and log-probabilities.
+// Then N_SCHEDULES times a random engine (chunk, batch, slots, pages, prefix cache, speculation)
+// gets random ones of them at random moments, some of which are cancelled midway. Each must equal
+// its expectation, and all pages must come back.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
