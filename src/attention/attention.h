@@ -130,10 +130,17 @@ struct lp_visible lp_sparse_visible(const struct lp_mla_buffers *buf, const stru
                                     bool select);
 const char *lp_indexer_role_name(enum lp_indexer_role role);
 
-// The two forms, for one span, from buf->q and the cache to buf->out.
+// The expanded form, for one span, from buf->q and the cache to buf->out.
 void lp_mla_expanded(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                      const struct lp_mla_buffers *buf, const struct lp_span *span, bool select);
-void lp_mla_absorbed(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
-                     const struct lp_mla_buffers *buf, const struct lp_span *span, bool select);
+// The absorbed form in three parts. The projections, buf->q to buf->q_latent before and buf->z to
+// buf->out behind, are for any run of rows; attending is for one span.
+void lp_mla_absorb_queries(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                           const struct lp_mla_buffers *buf, int64_t first_row, int64_t n_rows);
+void lp_mla_attend_latents(const struct lp_attn_step *step, int32_t layer,
+                           const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
+                           const struct lp_span *span, bool select);
+void lp_mla_make_values(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                        const struct lp_mla_buffers *buf, int64_t first_row, int64_t n_rows);
 
 #endif

@@ -40,39 +40,55 @@ static void count_route(const struct lp_attn_step *step, const struct lp_route_w
         counts->absorbed++;
 }
 
-static void attend_span(const struct lp_attn_step *step, int32_t layer,
-                        const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
-                        const struct lp_span *span) {
-    struct lp_route_work work = {.n_query = span->n_rows,
-                                 .n_kv = span->n_past + span->n_rows,
-                                 .top_k = w->indexer == LP_INDEXER_NONE ? 0 : w->top_k,
-                                 .nope = w->nope,
-                                 .rope = w->rope_dim,
-                                 .latent = w->latent,
-                                 .v_dim = w->v_dim,
-                                 .deterministic = step->deterministic,
-                                 .force = step->force};
-    struct lp_route route = lp_route_choose(&work);
+static struct lp_route route_of(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                                const struct lp_span *span, struct lp_route_work *work) {
+    *work = (struct lp_route_work){.n_query = span->n_rows,
+                                   .n_kv = span->n_past + span->n_rows,
+                                   .top_k = w->indexer == LP_INDEXER_NONE ? 0 : w->top_k,
+                                   .nope = w->nope,
+                                   .rope = w->rope_dim,
+                                   .latent = w->latent,
+                                   .v_dim = w->v_dim,
+                                   .deterministic = step->deterministic,
+                                   .force = step->force};
+    return lp_route_choose(work);
+}
+
+// The route of a span that is about to run: counted and traced.
+static struct lp_route take_route(const struct lp_attn_step *step, int32_t layer,
+                                  const struct lp_mla_layer *w, const struct lp_span *span) {
+    struct lp_route_work work;
+    struct lp_route route = route_of(step, w, span, &work);
     count_route(step, &work, &route);
-    if (step->trace) {
-        const char *op = route.expanded ? "mla_expanded" : "mla_absorbed";
-        lp_trace_emit_attention(
-            step->trace,
-            &(struct lp_trace_attention){.step = (int64_t)step->step,
-                                         .layer = layer,
-                                         .sequence = (int64_t)span->sequence,
-                                         .n_query = work.n_query,
-                                         .n_kv = work.n_kv,
-                                         .top_k = work.top_k,
-                                         .indexer = lp_indexer_role_name(w->indexer),
-                                         .route = route.name,
-                                         .reason = route.reason,
-                                         .kernel = step->dev->backend->kernel(step->dev, op)});
+    if (!step->trace) return route;
+    const char *op = route.expanded ? "mla_expanded" : "mla_absorbed";
+    lp_trace_emit_attention(step->trace, &(struct lp_trace_attention){
+                                             .step = (int64_t)step->step,
+                                             .layer = layer,
+                                             .sequence = (int64_t)span->sequence,
+                                             .n_query = work.n_query,
+                                             .n_kv = work.n_kv,
+                                             .top_k = work.top_k,
+                                             .indexer = lp_indexer_role_name(w->indexer),
+                                             .route = route.name,
+                                             .reason = route.reason,
+                                             .kernel = step->dev->backend->kernel(step->dev, op)});
+    return route;
+}
+
+// How many spans from the first on take the absorbed form and lie in one run of rows: their
+// projections go together, so that the weights are read once for all.
+static int32_t absorbed_run(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                            const struct lp_span *spans, int32_t n_spans, int64_t *n_rows) {
+    struct lp_route_work work;
+    int32_t n = 0;
+    for (*n_rows = 0; n < n_spans; n++) {
+        if (spans[n].first_row != spans[0].first_row + *n_rows ||
+            route_of(step, w, &spans[n], &work).expanded)
+            break;
+        *n_rows += spans[n].n_rows;
     }
-    if (route.expanded)
-        lp_mla_expanded(step, layer, w, buf, span, route.select);
-    else
-        lp_mla_absorbed(step, layer, w, buf, span, route.select);
+    return n;
 }
 
 void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
@@ -80,5 +96,19 @@ void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct 
     make_queries(step, w, buf, x, x_stride);
     make_latents(step, layer, w, buf, x, x_stride);
     if (w->indexer == LP_INDEXER_FULL) lp_sparse_index(step, layer, w, buf, x, x_stride);
-    for (int32_t i = 0; i < step->n_spans; i++) attend_span(step, layer, w, buf, &step->spans[i]);
+    for (int32_t i = 0, n; i < step->n_spans; i += n) {
+        const struct lp_span *spans = &step->spans[i];
+        int64_t n_rows;
+        n = absorbed_run(step, w, spans, step->n_spans - i, &n_rows);
+        if (n == 0) {
+            lp_mla_expanded(step, layer, w, buf, spans, take_route(step, layer, w, spans).select);
+            n = 1;
+            continue;
+        }
+        lp_mla_absorb_queries(step, w, buf, spans->first_row, n_rows);
+        for (int32_t k = 0; k < n; k++)
+            lp_mla_attend_latents(step, layer, w, buf, &spans[k],
+                                  take_route(step, layer, w, &spans[k]).select);
+        lp_mla_make_values(step, w, buf, spans->first_row, n_rows);
+    }
 }
