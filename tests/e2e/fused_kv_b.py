@@ -58,11 +58,11 @@ def check(limpid, g, path, options):
     yield too_far("logits", Dump(limpid, path, g.tokens, *options).logits, g.ref["logits_f64"], TOLERANCE)
 
 
-def ignored_are_named(limpid, path, n_layers):
+def ignored_are_named(limpid, path, n_blocks):
     binding = json.loads(run([limpid, "inspect", "--json", path]).stdout)["binding"]
-    reasons = [r["reason"] for r in binding["reasons"] if r["count"] == n_layers]
+    reasons = [r["reason"] for r in binding["reasons"] if r["count"] == n_blocks]
     if not any("attn_k_b" in r for r in reasons):
-        yield f"inspect does not say why {n_layers} tensors attn_kv_b are ignored: {binding}"
+        yield f"inspect does not say why {n_blocks} tensors attn_kv_b are ignored: {binding}"
 
 
 def main():
@@ -79,7 +79,8 @@ def main():
                 with open(path, "wb") as f:
                     f.write(model.bytes())
                 if form == "both":
-                    checks.add(f"{g.name} inspect", ignored_are_named, args.limpid, path, g.info["n_layer"])
+                    checks.add(f"{g.name} inspect", ignored_are_named, args.limpid, path,
+                               g.info["n_layer"] + g.info["nextn"])
                 for backend in ("ref", "cpu"):
                     for route in ("expanded", "absorbed") if args.sanitizer else ("auto", "expanded", "absorbed"):
                         for chunk in ([],) if args.sanitizer else ([], ["--chunk", "5"]):
