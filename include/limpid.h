@@ -262,7 +262,7 @@ typedef struct limpid_request_options {
     int32_t dry_allowed_length;      // 2
     const char *const *dry_breakers; // texts whose tokens end a repeated run; [n_dry_breakers]
     size_t n_dry_breakers;
-    int64_t min_tokens; // no end token and none of stop_ids before that many
+    int64_t min_tokens; // no end token, none of stop_ids and no stop text before that many
     float temperature;  // 0 = greedy
     float min_p;        // 0 = off
     int32_t top_k;      // 0 = off

@@ -3,6 +3,7 @@
 // SIGINT and SIGTERM are taken by one thread that waits for nothing else. While the model loads
 // they end the program as usual; afterwards the first one drains and stops the server, and a second
 // one ends the program.
+#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -276,8 +277,8 @@ static void settle(struct settings *s) {
     o->port = (int)s->port;
     o->max_body = (size_t)s->max_body_mib << 20;
     o->idle_s = (int)s->idle_s;
-    o->timeout_ms = (int64_t)(s->timeout_s * 1000);
-    o->keepalive_ms = (int64_t)(s->keepalive_s * 1000);
+    o->timeout_ms = (int64_t)ceil(s->timeout_s * 1000); // never down to 0, which is off
+    o->keepalive_ms = (int64_t)ceil(s->keepalive_s * 1000);
     if (s->max_queue == 0) connections = OPEN_CONNECTIONS;
     o->max_connections = connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : (int)connections;
 }

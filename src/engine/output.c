@@ -145,7 +145,11 @@ static lp_status take_up(struct lp_seq *seq, int32_t id, bool *ended, struct lp_
     }
     lp_bytes_clear(&t->decoded);
     ok = lp_detok_push(&t->detok, id, &t->decoded);
-    if (ok) t->stop_met = lp_stop_push(&t->stop, lp_bytes_view(&t->decoded), &t->text, &ok);
+    // As in vLLM, stop texts count from the token on that min_tokens allows to be the last.
+    if (ok && seq->n_tokens - seq->n_prompt < r->options.min_tokens)
+        ok = lp_bytes_append(&t->text, t->decoded.data, t->decoded.len);
+    else if (ok)
+        t->stop_met = lp_stop_push(&t->stop, lp_bytes_view(&t->decoded), &t->text, &ok);
     if (!ok) return out_of_memory(err);
     bool full = seq->n_tokens - seq->n_prompt >= r->options.max_tokens ||
                 seq->n_tokens > r->engine->n_context;

@@ -107,6 +107,26 @@ static void stop_texts_cross_tokens_and_are_left_out(void **state) {
     assert_string_equal(r.stop, "= 7");
 }
 
+static void min_tokens_holds_stops_back(void **state) {
+    (void)state;
+    struct result r;
+    const char *const stops[] = {" "};
+    limpid_request_options o = greedy(96);
+    o.stop = stops;
+    o.n_stop = 1;
+    generate(&o, "[gMASK]<sop><|user|>706 + 31<|assistant|></think>", &r);
+    assert_string_equal(r.text, "706");
+    o.min_tokens = 6; // a digit a token: "706", " +", " ", ...
+    generate(&o, "[gMASK]<sop><|user|>706 + 31<|assistant|></think>", &r);
+    assert_true(r.n_tokens >= 6);
+    assert_memory_equal(r.text, "706 + ", 6);
+    assert_string_equal(r.stop, " ");
+    o = greedy(40);
+    o.min_tokens = 30; // the answer has fewer, so its end token is held back
+    generate(&o, "[gMASK]<sop><|user|>706 + 31<|assistant|></think>", &r);
+    assert_true(r.n_tokens >= 30);
+}
+
 static void a_stop_text_may_name_a_control_token(void **state) {
     (void)state;
     struct result r;
@@ -209,6 +229,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(answers_and_stops_at_the_end_token),
                                        cmocka_unit_test(ends_at_max_tokens),
                                        cmocka_unit_test(stop_texts_cross_tokens_and_are_left_out),
+                                       cmocka_unit_test(min_tokens_holds_stops_back),
                                        cmocka_unit_test(a_stop_text_may_name_a_control_token),
                                        cmocka_unit_test(the_context_is_never_cut_silently),
                                        cmocka_unit_test(prompt_log_probabilities),
