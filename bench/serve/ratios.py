@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What continuous batching, the prefix cache and drafts are worth, as ratios of one machine and one run.
 
-    ratios.py MODEL [--limpid PATH] [--llama-server PATH] [--streams N] [--tokens N] [--prefix N] [--repeat R]
-              [--draft-model MODEL] [--json F]
+    ratios.py MODEL [--limpid PATH] [--llama-server PATH] [--llama-args TEXT] [--streams N] [--tokens N] [--prefix N]
+              [--repeat R] [--draft-model MODEL] [--json F]
 
 For each server: tokens per second of one greedy stream and of N with different prompts (medians of R, in turns), and the
 time to the first token of a prompt of N tokens, cold and again. For limpid also one stream with --speculate 1, 2, 3
@@ -137,6 +137,7 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--limpid", default=str(ROOT / "build/release/limpid"))
     parser.add_argument("--llama-server")
+    parser.add_argument("--llama-args", default="", help="more options of llama-server, in one text")
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--prefix", type=int, default=3000)
@@ -150,7 +151,7 @@ def main():
                            str(pool), "--max-seqs", str(args.streams), "--self-check", "off"]}
     if args.llama_server:
         commands["llama-server"] = [args.llama_server, "-m", args.model, "--port", str(port), "-c", str(pool), "-np",
-                                    str(args.streams), "--kv-unified"]
+                                    str(args.streams), "--kv-unified", *args.llama_args.split()]
     results = {}
     for name, command in commands.items():
         rng = random.Random(1)
