@@ -26,6 +26,7 @@ lp_e2e(library 600)
 lp_e2e(mini 1800 --generate $<TARGET_FILE:generate>)
 lp_e2e(smollm 900 --cache ${CMAKE_SOURCE_DIR}/build/downloads)
 
+lp_e2e(fairness 600)
 lp_e2e(soak 1200)
 lp_e2e(power_off 1200)
 

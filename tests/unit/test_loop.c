@@ -295,6 +295,50 @@ static void bad_numbers_end_one_request_and_poison_none(void **state) {
     limpid_engine_free(engine, &err);
 }
 
+// Drafts and how many came true, of a request on a text that counts.
+static void count_drafts(limpid_engine *engine, const int32_t *ids, size_t n_ids,
+                         int64_t counts[3]) {
+    limpid_error err;
+    limpid_event event;
+    limpid_request_options o = asking(60);
+    o.tokens = ids;
+    o.n_tokens = n_ids;
+    engine->speculation.n_steps = 0; // plain steps for the measure fall on the same ones
+    limpid_request *request = submit(engine, &o);
+    do assert_int_equal(limpid_request_next(request, &event, &err), LIMPID_OK);
+    while (event.kind != LIMPID_EVENT_DONE);
+    counts[0] = event.n_drafted;
+    counts[1] = event.n_accepted;
+    counts[2] = event.n_cached;
+    limpid_request_free(request);
+}
+
+// The draft layer's state comes back with the rest: behind a cache hit drafts are the same.
+static void drafts_behind_a_hit_are_those_of_a_cold_run(void **state) {
+    (void)state;
+    limpid_error err;
+    limpid_engine_options eo = limpid_engine_default_options();
+    eo.deterministic = true;
+    eo.speculate = 2;
+    limpid_engine *engine = engine_with(&eo);
+    const char *text =
+        "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,";
+    int32_t *ids;
+    size_t n_ids;
+    int64_t cold[3], warm[3];
+    assert_int_equal(limpid_tokenize(model, text, strlen(text), 0, &ids, &n_ids, &err), LIMPID_OK);
+    assert_true(n_ids > LP_KV_PAGE_TOKENS); // over a page's border
+    count_drafts(engine, ids, n_ids, cold);
+    count_drafts(engine, ids, n_ids, warm);
+    assert_int_equal(cold[2], 0);
+    assert_int_equal(warm[2], n_ids - 1);
+    assert_true(cold[0] > 0 && cold[1] > 0);
+    assert_int_equal(warm[0], cold[0]);
+    assert_int_equal(warm[1], cold[1]);
+    limpid_free(ids);
+    limpid_engine_free(engine, &err);
+}
+
 static void events_are_told(void *user) {
     ++*(atomic_int *)user;
 }
@@ -345,6 +389,7 @@ int main(void) {
         cmocka_unit_test(cancelling_touches_nobody_else),
         cmocka_unit_test(choices_share_the_prompt_and_differ),
         cmocka_unit_test(bad_numbers_end_one_request_and_poison_none),
+        cmocka_unit_test(drafts_behind_a_hit_are_those_of_a_cold_run),
         cmocka_unit_test(a_caller_may_be_told_of_events),
         cmocka_unit_test(the_self_check_passes_and_leaves_nothing)};
     return cmocka_run_group_tests(tests, open_model, close_model);
