@@ -16,12 +16,12 @@
 struct run {
     limpid_model *model;
     limpid_engine *engine;
-    int64_t max_tokens, seed, top_k;
+    int64_t max_tokens, seed, top_k, speculate;
     double temperature, top_p;
     const char *stop;
     bool ignore_eos, stats;
     uint64_t load_ns, prefill_ns, decode_ns;
-    int64_t n_prefill, n_decode;
+    int64_t n_prefill, n_decode, n_drafted, n_accepted;
 };
 
 static volatile sig_atomic_t interrupted; // Ctrl-C ends the answer, not the program
@@ -72,6 +72,8 @@ static int generate(struct run *r, const int32_t *ids, size_t n_ids, char **answ
     r->prefill_ns += (first ? first : lp_clock_ns()) - start;
     r->decode_ns += first ? lp_clock_ns() - first : 0;
     r->n_prefill += event.n_prompt - event.n_cached;
+    r->n_drafted += event.n_drafted;
+    r->n_accepted += event.n_accepted;
     r->n_decode +=
         event.n_generated > 0 ? event.n_generated - 1 : 0; // the first token belongs to the prefill
     return ferror(stdout) ? lp_fail_text("cannot write to standard output: %s", strerror(errno))
@@ -157,6 +159,9 @@ static void print_stats(const struct run *r) {
             (double)limpid_model_get_info(r->model).file_bytes * 1e-6,
             (double)limpid_engine_kv_bytes(r->engine) * 1e-6,
             (double)limpid_engine_scratch_bytes(r->engine) * 1e-6);
+    if (r->speculate)
+        fprintf(stderr, "drafts  %lld of %lld accepted\n", (long long)r->n_accepted,
+                (long long)r->n_drafted);
     if (r->temperature > 0) fprintf(stderr, "seed    %lld\n", (long long)r->seed);
 }
 
@@ -174,12 +179,20 @@ static int run_chat(struct run *r, const char *prompt, const char *system, bool 
     return status;
 }
 
+static int open_engine(struct run *r, const struct lp_common *common) {
+    limpid_error err;
+    limpid_engine_options options = lp_common_engine_options(common);
+    options.speculate = (int32_t)r->speculate;
+    return limpid_engine_new(&r->engine, r->model, &options, &err) ? lp_fail_setting(&err)
+                                                                   : LP_EXIT_OK;
+}
+
 static int run(int argc, char **argv) {
     struct run r = {.max_tokens = -1, .top_p = 1.0, .seed = -1};
     struct lp_common common;
     const char *path = NULL, *prompt = NULL, *system = NULL;
     bool chat = false, no_think = false;
-    struct lp_option options[LP_N_COMMON + 12] = {
+    struct lp_option options[LP_N_COMMON + 13] = {
         {"-p", LP_OPT_TEXT, &prompt, "TEXT", "the prompt; without it, an interactive chat"},
         {"-n", LP_OPT_INT, &r.max_tokens, "N",
          "most tokens to generate (default: to the end of the context)"},
@@ -195,17 +208,22 @@ static int run(int argc, char **argv) {
         {"--seed", LP_OPT_INT, &r.seed, "S", "same seed, same text (default: a new one each time)"},
         {"--stop", LP_OPT_TEXT, &r.stop, "TEXT", "end before this text"},
         {"--ignore-eos", LP_OPT_FLAG, &r.ignore_eos, NULL, "go on past the end tokens"},
+        {"--speculate", LP_OPT_INT, &r.speculate, "N",
+         "tokens to draft with the model's MTP layer, 0 (default) to 16; the text stays the same"},
         {"--stats", LP_OPT_FLAG, &r.stats, NULL,
          "print load time, tokens per second and peak memory"},
     };
-    lp_common_options(&common, options + 12);
-    int status = lp_args_parse(argc, argv, &lp_cmd_run, options, LP_N_COMMON + 12, &path, 1);
+    lp_common_options(&common, options + 13);
+    int status = lp_args_parse(argc, argv, &lp_cmd_run, options, LP_N_COMMON + 13, &path, 1);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!path) return lp_usage(&lp_cmd_run, "MODEL is needed");
     if (!(r.temperature >= 0 && r.temperature <= 100))
         return lp_usage(&lp_cmd_run, "--temp is %g, expected 0 to 100", r.temperature);
     if (!(r.top_p > 0 && r.top_p <= 1))
         return lp_usage(&lp_cmd_run, "--top-p is %g, expected more than 0 and at most 1", r.top_p);
+    if (r.speculate > 16)
+        return lp_usage(&lp_cmd_run, "--speculate is %lld, expected 0 to 16",
+                        (long long)r.speculate);
     if (r.top_k > INT32_MAX)
         return lp_usage(&lp_cmd_run, "--top-k is %lld, expected at most %d", (long long)r.top_k,
                         INT32_MAX);
@@ -217,7 +235,7 @@ static int run(int argc, char **argv) {
     limpid_error err;
     uint64_t start = lp_clock_ns();
     status = lp_common_open_model(&common, path, &r.model);
-    if (!status) status = lp_common_open_engine(&common, r.model, &r.engine);
+    if (!status) status = open_engine(&r, &common);
     r.load_ns = lp_clock_ns() - start;
     if (!status) {
         if (chat || !prompt)
