@@ -19,23 +19,24 @@ static double madds_per_token(const struct lp_bench_row *r) {
 void lp_bench_print_header(FILE *to, const struct lp_bench_machine *m) {
     fprintf(to, "%s (%s, %.2f GB), loaded in %.3f s\n\n", m->model, m->architecture,
             (double)m->file_bytes * 1e-9, m->load_s);
-    fprintf(to, "%-8s %6s %7s %10s %10s %9s %9s %9s %9s  %s\n", "test", "tokens", "depth", "tok/s",
-            "limit", "fraction", "MB/token", "GB/s", "limit", "limited by");
+    fprintf(to, "%-8s %6s %7s %5s %10s %10s %9s %9s %9s %9s  %s\n", "test", "tokens", "depth",
+            "batch", "tok/s", "limit", "fraction", "MB/token", "GB/s", "limit", "limited by");
 }
 
 void lp_bench_print_row(FILE *to, const struct lp_bench_row *r) {
-    fprintf(to, "%-8s %6lld %7lld %10.2f %10.2f %8.1f%% %9.2f %9.2f %9.2f  %s\n", r->test,
-            (long long)r->tokens, (long long)r->depth, r->tok_s, r->limit_tok_s, 100 * fraction(r),
-            r->bytes_per_token * 1e-6, read_bytes_s(r) * 1e-9, r->limit_read_bytes_s * 1e-9,
-            r->limited_by_memory ? "memory" : "arithmetic");
+    fprintf(to, "%-8s %6lld %7lld %5lld %10.2f %10.2f %8.1f%% %9.2f %9.2f %9.2f  %s\n", r->test,
+            (long long)r->tokens, (long long)r->depth, (long long)r->batch, r->tok_s,
+            r->limit_tok_s, 100 * fraction(r), r->bytes_per_token * 1e-6, read_bytes_s(r) * 1e-9,
+            r->limit_read_bytes_s * 1e-9, r->limited_by_memory ? "memory" : "arithmetic");
     fflush(to);
 }
 
 void lp_bench_print_footer(FILE *to, const struct lp_bench_machine *m) {
     double mb = 1e-6;
+    double rest = (double)m->peak_rss_bytes - (double)m->file_bytes - (double)m->kv_bytes;
     fprintf(to, "\npeak memory %.0f MB: file %.0f MB, KV cache %.0f MB, the rest %.0f MB\n",
             (double)m->peak_rss_bytes * mb, (double)m->file_bytes * mb, (double)m->kv_bytes * mb,
-            ((double)m->peak_rss_bytes - (double)m->file_bytes - (double)m->kv_bytes) * mb);
+            rest > 0 ? rest * mb : 0.0); // a cache that is not full is not all touched
     fprintf(to, "%s, %d threads; limpid %s, backend %s, kernel %s, KV %s\n", m->cpu, m->threads,
             m->version, m->backend, m->kernel, m->kv);
 }

@@ -24,6 +24,8 @@ struct field {
 
 static const struct field fields[] = {
     {"max_tokens", FIELD_INT, AT(max_tokens), 0, INT32_MAX, "0 or more"},
+    {"max_completion_tokens", FIELD_INT, AT(max_tokens), 0, INT32_MAX, "0 or more"},
+    {"n_predict", FIELD_INT, AT(max_tokens), 0, INT32_MAX, "0 or more"}, // llama-server
     {"temperature", FIELD_REAL, AT(temperature), 0, 100, "0 (greedy) to 100"},
     {"top_p", FIELD_REAL, AT(top_p), 1e-30, 1, "more than 0 and at most 1"},
     {"top_k", FIELD_INT, AT(top_k), -1, INT32_MAX, "1 or more, or 0 or -1 (off)"},
