@@ -177,7 +177,7 @@ static struct node *full_child(const struct lp_prefix *t, const struct node *par
                                const int32_t *tokens) {
     struct lp_page_key key = lp_page_key_make(parent->key, tokens, PAGE);
     for (struct node *n = *slot_of(t, key); n; n = n->next_in_slot)
-        if (n->key.lo == key.lo && n->key.hi == key.hi && n->parent == parent &&
+        if (lp_page_key_equal(n->key, key) && n->parent == parent &&
             memcmp(n->tokens, tokens, sizeof n->tokens) == 0) // T3
             return n;
     return NULL;

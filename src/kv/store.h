@@ -23,6 +23,7 @@
 struct lp_page_key {
     uint64_t lo, hi;
 };
+bool lp_page_key_equal(struct lp_page_key a, struct lp_page_key b);
 
 // The key of a page: hash of its parent's key (zero for the first page of a text) and its tokens.
 struct lp_page_key lp_page_key_make(struct lp_page_key parent, const int32_t *tokens,

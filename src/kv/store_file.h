@@ -44,8 +44,6 @@ enum lp_store_file_state {
     LP_STORE_FILE_DAMAGED,
 };
 
-bool lp_page_key_equal(struct lp_page_key a, struct lp_page_key b);
-
 struct lp_page_key lp_store_file_id(const struct lp_store_format *format, struct lp_page_key key);
 void lp_store_file_name(struct lp_page_key id, char out[LP_STORE_FILE_NAME_BYTES]);
 // Reads the 32 (lower-case) hex digits that a name begins with; *rest is what follows them.
