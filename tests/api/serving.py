@@ -133,7 +133,7 @@ def check_clients_that_leave_free_what_they_had(limpid, model, options):
                 assert bystander.result() == alone, "another request noticed"
             # while its prompt is computed: 3,900 tokens in 61 steps
             prompt = [long.randrange(300, 3000) for _ in range(3900)]
-            before = s.metrics()
+            before = s.wait_until_idle()  # a step's counters come out behind its last event
             sock = open_stream(s, **{**ENDLESS, "prompt": prompt, "stream": i % 2 == 0})
             s.wait_for(lambda m: m["limpid_sequences_running"] == 1)
             leave(sock, reset)
