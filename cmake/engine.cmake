@@ -1,6 +1,6 @@
 lp_folder(engine
   SOURCES engine/api.c engine/vocab_load.c engine/engine.c engine/settings.c engine/sequence.c
-          engine/request.c engine/output.c engine/sched.c engine/batch.c engine/loop.c engine/stats.c
+          engine/request.c engine/output.c engine/sched.c engine/batch.c engine/loop.c engine/stats.c engine/step_log.c
           engine/speculate.c engine/selfcheck.c engine/stop.c engine/sampler.c engine/filters.c
-          engine/penalties.c engine/dry.c engine/exp_block.c
-  LINK lp_model lp_kv lp_text lp_gguf lp_trace lp_base PkgConfig::XXHASH Threads::Threads m)
+          engine/constraint.c engine/grammar_cache.c engine/penalties.c engine/dry.c engine/exp_block.c
+  LINK lp_model lp_kv lp_text lp_grammar lp_gguf lp_trace lp_base PkgConfig::XXHASH Threads::Threads m)

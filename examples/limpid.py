@@ -12,7 +12,7 @@ import ctypes
 import os
 from collections import namedtuple
 from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int32,
-                    c_int64, c_size_t, c_uint, c_uint64, c_void_p)
+                    c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p)
 
 (OK, INVALID, FORMAT, IO, MEMORY, UNSUPPORTED, LIMIT, NUMERIC, CANCELLED, TIMEOUT, BUSY) = range(11)
 (EVENT_NONE, EVENT_PROMPT, EVENT_TOKEN, EVENT_DONE) = range(4)
@@ -71,6 +71,14 @@ class limpid_engine_stats(Structure):
                                                        "token_s", "queue_s")])
 
 
+class limpid_step_info(Structure):
+    _fields_ = ([("step", c_uint64), ("end_s", c_double), ("duration_s", c_double)] +
+                [(name, c_int32) for name in ("prompt_tokens", "answer_tokens", "draft_tokens", "sequences")] +
+                [(name, c_int64) for name in ("n_waiting", "n_running", "pages_free")] +
+                [(name, c_uint32) for name in ("route_expanded", "route_absorbed", "route_sparse", "route_dense",
+                                               "route_gqa")])
+
+
 class limpid_watch(Structure):
     LOGITS = CFUNCTYPE(None, c_void_p, c_int64, c_int64, POINTER(c_float))
     HIDDEN = CFUNCTYPE(None, c_void_p, c_int32, c_int64, c_int64, POINTER(c_float))
@@ -89,7 +97,9 @@ class limpid_request_options(Structure):
                 ("temperature", c_float), ("min_p", c_float), ("top_k", c_int32), ("typical_p", c_float),
                 ("top_p", c_float), ("seed", c_uint64), ("stop", POINTER(c_char_p)), ("n_stop", c_size_t),
                 ("stop_ids", POINTER(c_int32)), ("n_stop_ids", c_size_t), ("ignore_eos", c_bool),
-                ("skip_special", c_bool), ("n_logprobs", c_int32), ("prompt_logprobs", c_bool), ("priority", c_int32),
+                ("skip_special", c_bool), ("shown_ids", POINTER(c_int32)), ("n_shown_ids", c_size_t),
+                ("grammar_kind", c_char_p), ("grammar", c_char_p), ("grammar_len", c_size_t),
+                ("grammar_after", c_int32), ("n_logprobs", c_int32), ("prompt_logprobs", c_bool), ("priority", c_int32),
                 ("timeout_ms", c_int64), ("is_gone", IS_GONE), ("on_event", ON_EVENT), ("user", c_void_p)]
 
 
@@ -118,6 +128,7 @@ FUNCTIONS = {
     "limpid_token_bytes": (c_int, _handle, c_int32, *_bytes, _err),
     "limpid_token_find": (c_int32, _handle, c_char_p, c_size_t),
     "limpid_token_is_stop": (c_bool, _handle, c_int32),
+    "limpid_model_chat_template": (c_char_p, _handle),
     "limpid_status_name": (c_char_p, c_int),
     "limpid_chat_prompt": (c_int, _handle, c_char_p, c_char_p, *_bytes, _err),
     "limpid_engine_default_options": (limpid_engine_options,),
@@ -132,6 +143,7 @@ FUNCTIONS = {
     "limpid_engine_stop": (None, _handle),
     "limpid_engine_step": (c_int, _handle, POINTER(c_int64), _err),
     "limpid_engine_get_stats": (limpid_engine_stats, _handle),
+    "limpid_engine_get_steps": (c_size_t, _handle, c_uint64, POINTER(limpid_step_info), c_size_t, POINTER(c_double)),
     "limpid_sequence_new": (c_int, _out, _handle, _err),
     "limpid_sequence_free": (None, _handle),
     "limpid_sequence_append": (c_int, _handle, POINTER(c_int32), c_size_t, POINTER(limpid_watch), POINTER(c_float),

@@ -121,6 +121,8 @@ limpid_status limpid_token_bytes(const limpid_model *model, int32_t id, char **b
                                  size_t *n_bytes, limpid_error *err);
 // The id of a token by its text, of a control token by its name ("<|user|>"); -1 if there is none.
 int32_t limpid_token_find(const limpid_model *model, const char *text, size_t n_bytes);
+// The source of the file's chat template, which lives as long as the model; NULL if it has none.
+const char *limpid_model_chat_template(const limpid_model *model);
 bool limpid_token_is_stop(const limpid_model *model, int32_t id);
 
 // Renders a conversation with the chat template of the file, for limpid_tokenize with
@@ -215,6 +217,19 @@ typedef struct limpid_engine_stats {
 // As of the last step. Never waits for a running step.
 limpid_engine_stats limpid_engine_get_stats(const limpid_engine *engine);
 
+typedef struct limpid_step_info { // what a step did
+    uint64_t step;               // counts from 1
+    double end_s, duration_s;    // end_s: since the engine was made
+    int32_t prompt_tokens, answer_tokens, draft_tokens, sequences;
+    int64_t n_waiting, n_running, pages_free; // behind it
+    uint32_t route_expanded, route_absorbed, route_sparse, route_dense, route_gqa; // spans x layers
+} limpid_step_info;
+
+// The last steps with a number above `since`, oldest first: at most `max` of the last 512. Returns
+// how many. *now_s (may be NULL): on the clock of end_s. Never waits for a running step.
+size_t limpid_engine_get_steps(const limpid_engine *engine, uint64_t since, limpid_step_info *out,
+                               size_t max, double *now_s);
+
 // ---- sequences: exactly these tokens, and a look at what they compute ----
 
 typedef struct limpid_watch { // any function may be NULL; data is valid during the call
@@ -276,6 +291,15 @@ typedef struct limpid_request_options {
     size_t n_stop_ids;
     bool ignore_eos;      // go on past the end tokens
     bool skip_special;    // leave control tokens out of the text (default true)
+    // Control tokens whose text is shown although skip_special is set (markers of tool calls)
+    const int32_t *shown_ids;
+    size_t n_shown_ids;
+    // What the answer must match: "json", "json_schema", "regex", "choice", "gbnf", "tools"; NULL:
+    // anything. Its source in `grammar` (docs/structured-output.md).
+    const char *grammar_kind;
+    const char *grammar;
+    size_t grammar_len;
+    int32_t grammar_after; // it holds behind the first generated token of this id; -1: from the start
     int32_t n_logprobs;   // most probable tokens to report with each; -1 = no log-probabilities
     bool prompt_logprobs; // an event for each prompt token first
 
@@ -310,8 +334,9 @@ typedef struct limpid_event { // pointers are valid until the next call on the r
     const char *finish_reason; // DONE: "stop" (end token or stop text) or "length"
     const char *stop_text;     // DONE: the stop text that was met, or NULL
     int32_t stop_id;           // DONE: the stop token (stop_ids) that was met, or -1
-    int64_t n_prompt, n_generated,
-        n_cached;                  // DONE; cached: prompt tokens that were not computed for it
+    int64_t n_prompt;              // TOKEN, DONE
+    int64_t n_generated;           // DONE
+    int64_t n_cached;              // TOKEN, DONE; prompt tokens that were not computed for it
     int64_t n_drafted, n_accepted; // DONE; of speculation
     bool last;                     // DONE: of the last choice; nothing comes behind it
 } limpid_event;
@@ -319,7 +344,8 @@ typedef struct limpid_event { // pointers are valid until the next call on the r
 // max_tokens 16, n 1, temperature 1, top_p 1, skip_special, no log-probabilities: the HTTP API's
 // defaults.
 limpid_request_options limpid_request_default_options(void);
-// Submits. Errors: INVALID (names the option), LIMIT (prompt and context, both numbers), BUSY
+// Submits. Errors: INVALID (names the option, or what is wrong in the grammar), UNSUPPORTED (what the
+// grammar asks for), LIMIT (prompt and context, both numbers; a grammar that is too large), BUSY
 // (max_queue), MEMORY.
 limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
                                  const limpid_request_options *options, limpid_error *err);

@@ -12,7 +12,7 @@ line do not see each other.
     engine
     model
     attention
-    kv      dist
+    kv      dist     grammar
     backend          gguf      text
     quant
     trace
@@ -29,9 +29,10 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LINES = ("base", "trace", "quant", "backend gguf text", "kv dist", "attention", "model", "engine", "serve doctor", "cli")
+LINES = ("base", "trace", "quant", "backend gguf text", "kv dist grammar", "attention", "model", "engine", "serve doctor", "cli")
 RANK = {folder: rank for rank, line in enumerate(LINES) for folder in line.split()}
-ONLY = {"serve": {"serve", "text", "trace", "base"}, "text": {"text", "trace", "base"}}
+ONLY = {"serve": {"serve", "text", "trace", "base"}, "text": {"text", "trace", "base"},
+        "grammar": {"grammar", "text", "base"}}
 SEES_PUBLIC_HEADER = {"engine", "serve", "doctor", "cli"}
 LIBRARIES = {  # header: the files that may include it
     "microhttpd.h": ["serve/http*.c"], "pcre2.h": ["text/pretok*.c"], "liburing.h": ["base/file*.c"],

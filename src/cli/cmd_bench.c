@@ -16,6 +16,7 @@
 #include "cli/peak_memory.h"
 #include "cli/args.h"
 #include "cli/bench_report.h"
+#include "cli/find_model.h"
 #include "base/clean.h"
 #include "cli/limits.h"
 #include "engine/engine.h"
@@ -319,10 +320,14 @@ static int open_engine(struct bench *b) {
     return limpid_engine_new(&b->engine, b->model, &o, &err) ? lp_fail_setting(&err) : LP_EXIT_OK;
 }
 
-static int set_up(struct bench *b, const char *path) {
+static int set_up(struct bench *b, const char *given) {
     limpid_error err;
+    char *path;
+    int status = lp_find_model(&path, given, &lp_cmd_bench);
+    if (status) return status;
     uint64_t start_ns = lp_clock_ns();
-    int status = lp_common_open_model(&b->common, path, &b->model);
+    status = lp_common_open_model(&b->common, path, &b->model);
+    lp_free(path);
     if (status) return status;
     b->machine.load_s = (double)(lp_clock_ns() - start_ns) * 1e-9;
     if (!b->common.context) b->common.context = longest(b);

@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "cli/args.h"
+#include "cli/find_model.h"
 #include "cli/ids.h"
 #include "cli/npy.h"
 
@@ -124,6 +125,7 @@ static int run_tokens(struct dump *d, limpid_model *model, limpid_engine *engine
 static int run(int argc, char **argv) {
     struct lp_common common;
     const char *tokens_text = NULL, *logits = NULL, *hidden = NULL, *topk = NULL, *path = NULL;
+    char *found = NULL;
     int64_t n_greedy = 0;
     struct lp_option options[LP_N_COMMON + 5] = {
         {"--tokens", LP_OPT_TEXT, &tokens_text, "LIST", "token ids: 1,2,3 or @FILE"},
@@ -148,7 +150,9 @@ static int run(int argc, char **argv) {
     limpid_engine *engine = NULL;
     status = parse_tokens(tokens_text, &tokens, &d.n_tokens);
     if (status) return status;
-    status = lp_common_open_model(&common, path, &model);
+    status = lp_find_model(&found, path, &lp_cmd_dump);
+    if (!status) status = lp_common_open_model(&common, found, &model);
+    lp_free(found);
     if (!status) {
         if (!common.context) common.context = d.n_tokens + n_greedy;
         status = lp_common_open_engine(&common, model, &engine);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "cli/args.h"
+#include "cli/find_model.h"
 #include "cli/inspect.h"
 #include "engine/engine.h"
 
@@ -78,12 +79,16 @@ static const struct lp_err *first_error(const struct lp_inspect *in) {
     return in->tokenizer_error.status ? &in->tokenizer_error : NULL;
 }
 
-static int inspect_file(struct lp_inspect *in, const char *path, const struct lp_common *c,
+static int inspect_file(struct lp_inspect *in, const char *given, const struct lp_common *c,
                         bool json) {
     struct lp_err err;
     struct lp_gguf *gguf = NULL;
+    char *path;
+    int found = lp_find_model(&path, given, &lp_cmd_inspect);
+    if (found) return found;
     lp_status status = open_device(in, c, &err);
     if (!status) status = lp_gguf_open(&gguf, path, &err);
+    lp_free(path);
     if (status) return lp_fail_text("%s", err.text);
     in->gguf = gguf;
     look_at_model(in, c);
@@ -122,7 +127,8 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
             if (strcmp(common[i].name, taken[k]) == 0) options[n++] = common[i];
     int status = lp_args_parse(argc, argv, &lp_cmd_inspect, options, n, path, 1);
     if (status) return status;
-    if (!*path) return lp_usage(&lp_cmd_inspect, "FILE is needed");
+    if (!*path)
+        return lp_usage(&lp_cmd_inspect, "FILE is needed (a GGUF file, or a folder with one)");
     if (!parse_kv_type(c->kv, &in->kv_type))
         return lp_usage(&lp_cmd_inspect, "--kv is '%s', expected f32, f16 or bf16", c->kv);
     if (c->chunk > LP_MAX_CHUNK)

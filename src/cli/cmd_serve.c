@@ -11,8 +11,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clean.h"
 #include "base/log.h"
 #include "cli/args.h"
+#include "cli/find_model.h"
 #include "serve/serve.h"
 
 // Connections that neither wait nor run: health, metrics, clients between two requests.
@@ -95,10 +97,40 @@ static char *file_stem(const char *path) {
 struct settings {
     struct lp_server_options server;
     limpid_engine_options engine;
-    const char *path, *name, *self_check;
+    const char *given, *name, *self_check;
+    char *path; // of the model's file, found by what was given
     int64_t port, max_seqs, max_queue, speculate, cache_gib, max_body_mib, idle_s;
     double timeout_s, keepalive_s;
 };
+
+// A size with its unit, for a person.
+static const char *size_text(char out[32], uint64_t bytes) {
+    if (bytes < 1000000000)
+        snprintf(out, 32, "%.1f MB", (double)bytes * 1e-6);
+    else
+        snprintf(out, 32, "%.2f GB", (double)bytes * 1e-9);
+    return out;
+}
+
+// For a person; the line on standard output is for programs.
+static void print_welcome(const struct lp_server_options *o, int port) {
+    limpid_model_info info = limpid_model_get_info(o->model);
+    const char *host = o->host;
+    if (strcmp(host, "0.0.0.0") == 0) host = "127.0.0.1"; // a browser here takes one of its own
+    if (strcmp(host, "::") == 0) host = "::1";
+    bool v6 = strchr(host, ':');
+    char url[300], size[32], name[256];
+    snprintf(url, sizeof url, "%s://%s%s%s:%d", o->tls_cert ? "https" : "http", v6 ? "[" : "", host,
+             v6 ? "]" : "", port);
+    fprintf(stderr,
+            "limpid: %s (%s, %s) is ready\n"
+            "        web page: open %s/\n"
+            "        API:      %s/v1%s\n"
+            "        Ctrl-C ends it\n",
+            lp_clean_text(name, sizeof name, lp_str_from(o->model_id)), info.architecture,
+            size_text(size, info.file_bytes), url, url,
+            o->api_key ? " (with the key of --api-key)" : "");
+}
 
 static int serve(struct signals *signals, const struct lp_server_options *options) {
     struct lp_server *server;
@@ -110,6 +142,7 @@ static int serve(struct signals *signals, const struct lp_server_options *option
            options->tls_cert ? "https" : "http", v6 ? "[" : "", options->host, v6 ? "]" : "",
            lp_server_port(server));
     fflush(stdout);
+    print_welcome(options, lp_server_port(server));
     signals_wait(signals);
     lp_server_stop(server);
     return LP_EXIT_OK;
@@ -127,15 +160,6 @@ static int choose_kv_tokens(const limpid_model *model, limpid_engine_options *en
     if (fit < (uint64_t)want) want = (int64_t)fit;
     engine->n_kv_tokens = want > plan.n_context ? want : plan.n_context;
     return LP_EXIT_OK;
-}
-
-// A size with its unit, for a person.
-static const char *size_text(char out[32], uint64_t bytes) {
-    if (bytes < 1000000000)
-        snprintf(out, 32, "%.1f MB", (double)bytes * 1e-6);
-    else
-        snprintf(out, 32, "%.2f GB", (double)bytes * 1e-9);
-    return out;
 }
 
 static int check_memory(const limpid_model *model, const limpid_engine_options *engine) {
@@ -199,7 +223,9 @@ static int load_and_serve(const struct lp_common *common, struct settings *s) {
     char *stem = NULL;
     int status = signals_init(&signals);
     if (status) return status;
-    status = lp_common_open_model(common, s->path, &s->server.model);
+    status = s->given ? lp_find_model(&s->path, s->given, &lp_cmd_serve)
+                      : lp_find_builtin(&s->path, &lp_cmd_serve, "serving");
+    if (!status) status = lp_common_open_model(common, s->path, &s->server.model);
     if (!status) status = make_engine(s, common);
     if (!status) {
         const char *given = limpid_model_get_info(s->server.model).name;
@@ -211,6 +237,7 @@ static int load_and_serve(const struct lp_common *common, struct settings *s) {
     if (limpid_engine_free(s->server.engine, &err) && !status) status = lp_fail(&err);
     limpid_model_close(s->server.model);
     lp_free(stem);
+    lp_free(s->path);
     signals_release(&signals);
     return status;
 }
@@ -231,7 +258,6 @@ static int check_seconds(const char *option, double value, bool may_be_0) {
 
 static int check_texts(const struct settings *s) {
     const struct lp_server_options *o = &s->server;
-    if (!s->path) return lp_usage(&lp_cmd_serve, "MODEL is needed");
     if (o->api_key && !o->api_key[0])
         return lp_usage(&lp_cmd_serve, "--api-key is empty; leave it out to ask for none");
     if (s->name && !s->name[0]) return lp_usage(&lp_cmd_serve, "--name is empty");
@@ -342,7 +368,7 @@ static int run(int argc, char **argv) {
     };
     lp_common_options(&common, options + N_OPTIONS);
     int status =
-        lp_args_parse(argc, argv, &lp_cmd_serve, options, LP_N_COMMON + N_OPTIONS, &s.path, 1);
+        lp_args_parse(argc, argv, &lp_cmd_serve, options, LP_N_COMMON + N_OPTIONS, &s.given, 1);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     status = check_settings(&s);
     if (status) return status;
@@ -351,7 +377,8 @@ static int run(int argc, char **argv) {
 }
 
 const struct lp_command lp_cmd_serve = {
-    "serve", "MODEL [--host H] [--port P] [--api-key K] [--max-seqs N] [--ctx N] [--kv-tokens N]",
-    "an HTTP server with OpenAI's completions; prints one line when ready, drains and stops on "
+    "serve", "[MODEL] [--host H] [--port P] [--api-key K] [--max-seqs N] [--ctx N] [--kv-tokens N]",
+    "an HTTP server with OpenAI's API, of the built-in model without MODEL; prints one line when "
+    "ready, drains and stops on "
     "SIGINT or SIGTERM",
     run};

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/bytes.h"
 #include "cli/args.h"
+#include "cli/find_model.h"
 #include "cli/ids.h"
 
 #define MAX_INPUT ((size_t)1 << 30)
@@ -76,15 +77,17 @@ static int run(int argc, char **argv) {
     limpid_error err;
     limpid_model_options o = limpid_model_default_options();
     o.vocab_only = true;
-    if ((log && limpid_set_log_level(log, &err)) ||
-        limpid_model_open(&model, positional[0], &o, &err))
-        status = lp_fail(&err);
+    char *path = NULL;
+    if (log && limpid_set_log_level(log, &err)) status = lp_fail(&err);
+    if (!status) status = lp_find_model(&path, positional[0], &lp_cmd_tokenize);
+    if (!status && limpid_model_open(&model, path, &o, &err)) status = lp_fail(&err);
+    lp_free(path);
     if (!status) status = reverse ? decode(model, &text) : encode(model, &text, !no_special, bos);
     limpid_model_close(model);
     lp_bytes_release(&text);
     return status;
 }
 
-const struct lp_command lp_cmd_tokenize = {"tokenize", "MODEL [--no-special] [--bos] [--decode] [TEXT]",
-                                           "text (or standard input) to a JSON array of token ids",
-                                           run};
+const struct lp_command lp_cmd_tokenize = {
+    "tokenize", "MODEL [--no-special] [--bos] [--decode] [TEXT]",
+    "text (or standard input) to a JSON array of token ids", run};

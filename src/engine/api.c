@@ -36,6 +36,8 @@ static lp_status load_template(limpid_model *m, struct lp_err *err) {
     bool found = false;
     lp_status status = lp_gguf_get_str(m->gguf, "tokenizer.chat_template", &source, &found, err);
     if (status || !found) return status;
+    if (!(m->template_source = lp_strndup(source.data, source.len)))
+        return lp_err_memory(err, source.len, "the chat template");
     if (lp_jinja_parse(&m->chat_template, source,
                        &m->template_error)) // a plain completion needs none
         lp_log(LP_LOG_WARN, "the chat template of this file cannot be used: %s",
@@ -84,6 +86,9 @@ static lp_status open_model(limpid_model *m, const char *path, const limpid_mode
     if (!status) status = lp_vocab_load(&m->tokenizer, m->gguf, err);
     if (!status) status = load_template(m, err);
     if (!status && !o->vocab_only) status = mark_never(m, err);
+    if (!status && !o->vocab_only)
+        status = lp_grammar_cache_new(&m->grammars, m->tokenizer, m->never,
+                                      (int32_t)m->weights->h.n_vocab, err);
     if (!status) status = lp_gguf_get_str(m->gguf, "general.name", &name, &found, err);
     if (status) return status;
     m->name = lp_strndup(name.data, name.len);
@@ -108,8 +113,10 @@ void limpid_model_close(limpid_model *m) {
     if (!m) return;
     lp_model_free(m->weights);
     if (m->dev) m->dev->backend->close(m->dev);
+    lp_grammar_cache_free(m->grammars);
     lp_tokenizer_free(m->tokenizer);
     lp_jinja_free(m->chat_template);
+    lp_free(m->template_source);
     lp_gguf_close(m->gguf);
     lp_free(m->name);
     lp_free(m->never);
@@ -234,6 +241,10 @@ static bool is_array(const json_t *j) {
 }
 static bool is_object(const json_t *j) {
     return json_is_object(j);
+}
+
+const char *limpid_model_chat_template(const limpid_model *m) {
+    return m->template_source;
 }
 
 limpid_status limpid_chat_prompt(const limpid_model *m, const char *messages, const char *options,

@@ -143,12 +143,22 @@ static void note_token_time(limpid_engine *e, struct lp_seq *seq) {
     seq->token_ns = now;
 }
 
+// What the grammar allows next; ends the choice if that is nothing.
+static lp_status find_allowed(struct part *p, struct lp_err *err) {
+    struct lp_seq *seq = p->seq;
+    if (!seq->constraint || p->ended) return LP_OK;
+    lp_status status = lp_constraint_next(seq->constraint, &p->ended, err);
+    return !status && p->ended ? lp_output_end(seq, "stop", err) : status;
+}
+
 static lp_status one_token(limpid_engine *e, struct part *p, const float *logits, bool drafted,
                            struct lp_err *err) {
     struct lp_seq *seq = p->seq;
     struct lp_history history = {seq->tokens, seq->n_prompt, seq->n_tokens};
-    int32_t id = lp_sampler_pick(seq->sampler, logits, &history);
-    lp_status status = lp_output_token(seq, id, logits, &p->ended, err);
+    const uint32_t *allowed = seq->constraint ? lp_constraint_allowed(seq->constraint) : NULL;
+    int32_t id = lp_sampler_pick(seq->sampler, logits, &history, allowed);
+    lp_status status = seq->constraint ? lp_constraint_accept(seq->constraint, id, err) : LP_OK;
+    if (!status) status = lp_output_token(seq, id, logits, &p->ended, err);
     if (status) return status;
     e->batch->n_given++;
     note_token_time(e, seq);
@@ -165,12 +175,15 @@ static lp_status sample(limpid_engine *e, struct part *p, struct lp_err *err) {
     const bool *bad = e->batch->bad + p->first_logit + p->n_logits - 1 - n_draft;
     if (seq->request->options.max_tokens == 0) {
         p->ended = true;
-        return lp_output_end(seq, err);
+        return lp_output_end(seq, "length", err);
     }
+    lp_status status = find_allowed(p, err);
+    if (status || p->ended) return status;
     for (int32_t i = 0;; i++, logits += n_vocab) {
         p->has_bad = bad[i]; // a void row may be bad, one that is used may not
         if (p->has_bad) return LP_OK;
-        lp_status status = one_token(e, p, logits, i < n_draft, err);
+        status = one_token(e, p, logits, i < n_draft, err);
+        if (!status) status = find_allowed(p, err);
         if (status || p->ended || i == n_draft) return status;
         if (seq->tokens[seq->n_tokens - 1] != seq->drafts[i]) return LP_OK;
         p->kept++;
@@ -281,6 +294,11 @@ static void note_step(limpid_engine *e, bool could_draft, bool drafted, uint64_t
                       uint64_t draft_ns) {
     struct lp_batch *b = e->batch;
     double step_s = (double)(lp_clock_ns() - start_ns) * 1e-9;
+    e->step_log.next = (limpid_step_info){.duration_s = step_s,
+                                          .prompt_tokens = (int32_t)b->n_prompt,
+                                          .answer_tokens = (int32_t)b->n_answer,
+                                          .draft_tokens = (int32_t)b->n_draft,
+                                          .sequences = b->n_parts};
     lp_histogram_add(&e->live.step_s, step_s);
     lp_histogram_add(&e->live.batch_tokens, (double)b->n_rows);
     lp_histogram_add(&e->live.batch_sequences, (double)b->n_parts);

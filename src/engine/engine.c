@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
@@ -96,6 +97,7 @@ static void take_settings(limpid_engine *e, const limpid_engine_options *o,
     e->settings.deterministic = o->deterministic;
     lp_speculation_init(&e->speculation, s->speculate);
     lp_stats_init(&e->live);
+    e->step_log.began_ns = lp_clock_ns();
 }
 
 static lp_status open_trace(limpid_engine *e, const char *path, struct lp_err *err) {

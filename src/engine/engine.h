@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "engine/grammar_cache.h"
 #include "engine/sched.h"
 #include "engine/speculate.h"
 #include "kv/prefix.h"
@@ -28,16 +29,26 @@
 #define LP_MAX_SEQS 4096
 #define LP_DEFAULT_STORE_BYTES ((uint64_t)8 << 30)
 
+#define LP_STEP_LOG 512
+struct lp_step_log { // the last steps
+    uint64_t began_ns;
+    limpid_step_info next;               // with the turn: of the step that runs
+    limpid_step_info steps[LP_STEP_LOG]; // under lock; [n_steps % LP_STEP_LOG] comes next
+    uint64_t n_steps;
+};
+
 struct limpid_model {
     struct lp_gguf *gguf;
     struct lp_tokenizer *tokenizer;
     struct lp_jinja *chat_template; // or NULL
+    char *template_source;          // or NULL
     struct lp_err template_error;   // why a template that is there could not be parsed
     struct lp_device *dev;
     struct lp_model *weights;
     char *name;
     int n_threads;
     bool *never; // [n_vocab]: ids that are never generated
+    struct lp_grammar_cache *grammars;
 };
 
 struct limpid_engine {
@@ -74,6 +85,7 @@ struct limpid_engine {
     uint64_t n_rejected;
     limpid_engine_stats live;  // with the turn
     limpid_engine_stats stats; // its copy of the last step, under lock
+    struct lp_step_log step_log;
 };
 
 struct limpid_sequence {
@@ -125,6 +137,8 @@ lp_status lp_engine_grow(limpid_engine *engine, struct lp_page_table *table, int
 // stats.c
 void lp_stats_init(limpid_engine_stats *stats);
 void lp_histogram_add(limpid_histogram *histogram, double value);
+// step_log.c. The step that is over, whose parts note_step has filled. before: routes until then.
+void lp_step_log_add(limpid_engine *engine, const struct lp_route_counts *before);
 
 // The tokenizer of a file (vocab_load.c). Errors name the metadata key.
 lp_status lp_vocab_load(struct lp_tokenizer **out, const struct lp_gguf *gguf, struct lp_err *err);

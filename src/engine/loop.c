@@ -152,8 +152,10 @@ void lp_engine_make_step(limpid_engine *e) {
     e->n_slots_used = e->sched.n_running; // what it admitted waits no more
     if (refused) lp_engine_end_request(e, refused->request, &why);
     if (n_rows > 0) {
+        struct lp_route_counts routes = lp_runner_route_counts(e->runner);
         lp_batch_run(e, drafts || calibrate, drafts);
         e->live.steps++;
+        lp_step_log_add(e, &routes);
     }
     publish(e);
 }

@@ -132,6 +132,12 @@ static lp_status keep_token(struct lp_seq *seq, int32_t id, struct lp_err *err) 
     return LP_OK;
 }
 
+static bool is_shown(const limpid_request *r, int32_t id) {
+    for (size_t i = 0; i < r->options.n_shown_ids; i++)
+        if (r->shown_ids[i] == id) return true;
+    return false;
+}
+
 // What the token means for the text; whether it ends the choice. The end token has no text.
 static lp_status take_up(struct lp_seq *seq, int32_t id, bool *ended, struct lp_err *err) {
     const limpid_request *r = seq->request;
@@ -144,6 +150,7 @@ static lp_status take_up(struct lp_seq *seq, int32_t id, bool *ended, struct lp_
         return LP_OK;
     }
     lp_bytes_clear(&t->decoded);
+    t->detok.skip_special = r->options.skip_special && !is_shown(r, id);
     ok = lp_detok_push(&t->detok, id, &t->decoded);
     // As in vLLM, stop texts count from the token on that min_tokens allows to be the last.
     if (ok && seq->n_tokens - seq->n_prompt < r->options.min_tokens)
@@ -163,7 +170,11 @@ static lp_status take_up(struct lp_seq *seq, int32_t id, bool *ended, struct lp_
 
 lp_status lp_output_token(struct lp_seq *seq, int32_t id, const float *logits, bool *ended,
                           struct lp_err *err) {
-    limpid_event event = {.kind = LIMPID_EVENT_TOKEN, .token = id, .stop_id = -1};
+    limpid_event event = {.kind = LIMPID_EVENT_TOKEN,
+                          .token = id,
+                          .stop_id = -1,
+                          .n_prompt = seq->n_prompt,
+                          .n_cached = seq->n_cached};
     *ended = false;
     lp_status status = keep_token(seq, id, err);
     if (!status) status = take_up(seq, id, ended, err);
@@ -173,8 +184,8 @@ lp_status lp_output_token(struct lp_seq *seq, int32_t id, const float *logits, b
     return !status && *ended ? push_done(seq, err) : status;
 }
 
-lp_status lp_output_end(struct lp_seq *seq, struct lp_err *err) {
-    seq->output->finish_reason = "length";
+lp_status lp_output_end(struct lp_seq *seq, const char *finish_reason, struct lp_err *err) {
+    seq->output->finish_reason = finish_reason;
     return push_done(seq, err);
 }
 

@@ -21,6 +21,7 @@ limpid_request_options limpid_request_default_options(void) {
                                     .top_p = 1.0f,
                                     .temperature = 1.0f,
                                     .skip_special = true,
+                                    .grammar_after = -1,
                                     .n_logprobs = -1};
 }
 
@@ -58,8 +59,13 @@ static lp_status check_options(const limpid_engine *e, const limpid_request_opti
     for (size_t i = 0; i < o->n_dry_breakers; i++)
         if (!o->dry_breakers[i][0])
             return lp_err_set(err, LP_STATUS_INVALID, "dry_breakers: text %zu is empty", i);
+    if (o->grammar_after < -1 || o->grammar_after >= e->model->weights->h.n_vocab)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "grammar_after is %d, expected a token's id or -1 (from the start)",
+                          o->grammar_after);
     lp_status status = check_ids(e, "prompt token", o->tokens, o->n_tokens, err);
     if (!status) status = check_ids(e, "stop_ids", o->stop_ids, o->n_stop_ids, err);
+    if (!status) status = check_ids(e, "shown_ids", o->shown_ids, o->n_shown_ids, err);
     return status ? status : check_ids(e, "logit_bias", o->bias_ids, o->n_bias, err);
 }
 
@@ -85,7 +91,7 @@ static lp_status find_stop_ids(limpid_request *r, const limpid_request_options *
     return LP_OK;
 }
 
-// What min_tokens holds back: the end tokens, and the stop tokens of the request.
+// What min_tokens and a grammar hold back: the stop tokens of the request, and the end tokens.
 static lp_status find_ends(limpid_request *r, struct lp_err *err) {
     const limpid_model *m = r->engine->model;
     int32_t n_vocab = (int32_t)m->weights->h.n_vocab;
@@ -94,7 +100,8 @@ static lp_status find_ends(limpid_request *r, struct lp_err *err) {
     r->ends = lp_alloc(n_all, sizeof *r->ends);
     if (!r->ends) return lp_err_memory(err, n_all * sizeof *r->ends, "end tokens");
     for (size_t i = 0; i < n; i++)
-        if (r->stop_ids[i] >= 0) r->ends[r->n_ends++] = r->stop_ids[i];
+        if (r->stop_ids[i] >= 0) r->ends[r->n_own_ends++] = r->stop_ids[i];
+    r->n_ends = r->n_own_ends;
     for (int32_t id = 0; id < n_vocab; id++)
         if (lp_tokenizer_is_stop(m->tokenizer, id)) r->ends[r->n_ends++] = id;
     return LP_OK;
@@ -164,6 +171,7 @@ static lp_status make_samplers(limpid_request *r, const limpid_request_options *
                                        .n_dry_breakers = n_breakers,
                                        .bias = bias,
                                        .n_bias = o->n_bias,
+                                       .may_be_masked = o->grammar_kind != NULL,
                                        .min_tokens = o->min_tokens,
                                        .ends = r->ends,
                                        .n_ends = r->n_ends};
@@ -193,17 +201,51 @@ static lp_status make_seqs(limpid_request *r, const limpid_request_options *o, s
     return LP_OK;
 }
 
+static lp_status copy_shown_ids(limpid_request *r, const limpid_request_options *o,
+                                struct lp_err *err) {
+    r->shown_ids = lp_alloc(o->n_shown_ids, sizeof *r->shown_ids);
+    if (!r->shown_ids)
+        return lp_err_memory(err, o->n_shown_ids * sizeof *r->shown_ids, "shown tokens");
+    if (o->n_shown_ids) memcpy(r->shown_ids, o->shown_ids, o->n_shown_ids * sizeof *r->shown_ids);
+    return LP_OK;
+}
+
+// Compiles the grammar, in the caller's thread; each choice follows it for itself.
+static lp_status make_constraints(limpid_request *r, const limpid_request_options *o,
+                                  struct lp_err *err) {
+    const limpid_model *m = r->engine->model;
+    if (!o->grammar_kind) return LP_OK;
+    struct lp_constraint_params params = {.after = o->grammar_after,
+                                          .n_vocab = (int32_t)m->weights->h.n_vocab,
+                                          .never = m->never,
+                                          .ends = r->ends,
+                                          .n_ends = r->n_ends,
+                                          .n_finals = o->ignore_eos ? r->n_own_ends : r->n_ends};
+    lp_status status = lp_grammar_cache_take(
+        m->grammars, o->grammar_kind,
+        (struct lp_str){o->grammar ? o->grammar : "", o->grammar ? o->grammar_len : 0},
+        &params.grammar, err);
+    if (status) return status;
+    for (int32_t i = 0; i < r->n && !status; i++)
+        status = lp_constraint_new(&r->seqs[i].constraint, &params, err);
+    lp_grammar_put(params.grammar);
+    return status;
+}
+
 static lp_status set_up(limpid_request *r, const limpid_request_options *o, struct lp_err *err) {
     lp_status status = check_options(r->engine, o, err);
     r->options = *o;
     if (!status) status = find_stop_ids(r, o, err);
     if (!status) status = find_ends(r, err);
+    if (!status) status = copy_shown_ids(r, o, err);
     if (status) return status;
     r->options.stop = (const char *const *)r->stop;
     status = make_seqs(r, o, err);
     if (!status) status = make_samplers(r, o, err);
+    if (!status) status = make_constraints(r, o, err);
     // The caller's arrays; what is needed of them has been copied.
-    r->options.tokens = r->options.bias_ids = r->options.stop_ids = NULL;
+    r->options.tokens = r->options.bias_ids = r->options.stop_ids = r->options.shown_ids = NULL;
+    r->options.grammar_kind = r->options.grammar = NULL;
     r->options.bias = NULL;
     r->options.dry_breakers = NULL;
     r->n_open = r->n;
@@ -217,6 +259,7 @@ void lp_request_destroy(limpid_request *r) {
         lp_free(r->seqs[i].tokens);
         lp_sampler_free(r->seqs[i].sampler);
         lp_output_free(r->seqs[i].output);
+        lp_constraint_free(r->seqs[i].constraint);
     }
     for (struct lp_event *e = r->first, *next; e; e = next) {
         next = e->next;
@@ -226,6 +269,7 @@ void lp_request_destroy(limpid_request *r) {
     lp_free(r->stop);
     lp_free(r->stop_ids);
     lp_free(r->ends);
+    lp_free(r->shown_ids);
     lp_free(r->seqs);
     lp_free(r->current);
     pthread_cond_destroy(&r->changed);

@@ -5,6 +5,7 @@
 #ifndef LP_ENGINE_REQUEST_H
 #define LP_ENGINE_REQUEST_H
 
+#include "engine/constraint.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "engine/stop.h"
@@ -25,8 +26,11 @@ struct limpid_request {
     bool prompt_done; // the first choice's prompt is computed; the others may start
     // [n_stop + n_stop_ids]: the control token that each stop text names or -1, then the ids
     int32_t *stop_ids;
-    int32_t *ends; // end and stop tokens that min_tokens holds back, [n_ends]
-    size_t n_ends;
+    // Tokens that end a choice, [n_ends]: the request's stop tokens, then (from n_own_ends on) the
+    // vocabulary's end tokens
+    int32_t *ends;
+    size_t n_own_ends, n_ends;
+    int32_t *shown_ids;
     char **stop;
 
     // under engine->lock
@@ -56,8 +60,9 @@ lp_status lp_output_token(struct lp_seq *seq, int32_t id, const float *logits, b
                           struct lp_err *err);
 // "stop" or "length", once the choice has ended.
 const char *lp_output_finish_reason(const struct lp_output *output);
-// The choice ends without a further token ("length": nothing to generate).
-lp_status lp_output_end(struct lp_seq *seq, struct lp_err *err);
+// The choice ends without a further token: "length" (nothing to generate) or "stop" (its grammar
+// allows none).
+lp_status lp_output_end(struct lp_seq *seq, const char *finish_reason, struct lp_err *err);
 // The events of prompt tokens first .. first + n - 1, from the rows of logits that predict the
 // tokens behind them: row i is of position first + i.
 lp_status lp_output_prompt(struct lp_seq *seq, int64_t first, int64_t n, const float *logits,

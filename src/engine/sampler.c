@@ -89,7 +89,7 @@ static bool is_penalised(const struct lp_sampler_params *p) {
 
 // Is anything done to logits before they are filtered?
 static bool is_changed(const struct lp_sampler_params *p) {
-    return p->n_bias > 0 || is_penalised(p) || p->dry_multiplier != 0 ||
+    return p->may_be_masked || p->n_bias > 0 || is_penalised(p) || p->dry_multiplier != 0 ||
            (p->min_tokens > 0 && p->n_ends > 0);
 }
 
@@ -147,14 +147,28 @@ void lp_sampler_free(struct lp_sampler *s) {
 
 // ---- one token ---------------------------------------------------------------------------------
 
-// Steps 1 to 5: the row that the filters see. Excluded ids have -infinity.
+// Step 0: the row without what is not allowed.
+static void copy_allowed(float *row, const float *logits, int32_t n_vocab,
+                         const uint32_t *allowed) {
+    for (int32_t first = 0; first < n_vocab; first += 32) {
+        uint32_t bits = allowed ? allowed[first / 32] : UINT32_MAX;
+        int32_t n = n_vocab - first < 32 ? n_vocab - first : 32;
+        if (bits == UINT32_MAX)
+            memcpy(row + first, logits + first, (size_t)n * sizeof *row);
+        else
+            for (int32_t i = 0; i < n; i++)
+                row[first + i] = bits >> i & 1 ? logits[first + i] : -INFINITY;
+    }
+}
+
+// Steps 0 to 5: the row that the filters see. Excluded ids have -infinity.
 static const float *changed_row(struct lp_sampler *s, const float *logits,
-                                const struct lp_history *history) {
+                                const struct lp_history *history, const uint32_t *allowed) {
     const struct lp_sampler_params *p = &s->params;
     if (!is_changed(p)) return logits;
     float *row = s->candidates.logit;
     int64_t n_answer = history->n_tokens - history->n_prompt;
-    memcpy(row, logits, (size_t)s->n_vocab * sizeof *row);
+    copy_allowed(row, logits, s->n_vocab, allowed);
     lp_penalties_bias(row, p->bias, p->n_bias);
     if (p->repetition_penalty != 1)
         lp_penalties_repetition(row, s->scratch, history->tokens, history->n_tokens,
@@ -169,13 +183,20 @@ static const float *changed_row(struct lp_sampler *s, const float *logits,
     return row;
 }
 
-int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits,
-                        const struct lp_history *history) {
+// By the plain logits, when everything that is allowed was excluded.
+static int32_t most_probable(struct lp_sampler *s, const float *logits, const uint32_t *allowed) {
+    if (!allowed) return lp_sampler_argmax(logits, s->never, s->n_vocab);
+    copy_allowed(s->candidates.logit, logits, s->n_vocab, allowed);
+    return lp_sampler_argmax(s->candidates.logit, s->never, s->n_vocab);
+}
+
+int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits, const struct lp_history *history,
+                        const uint32_t *allowed) {
     const struct lp_sampler_params *p = &s->params;
     double unit = lp_rng_unit(&s->rng);
-    const float *row = changed_row(s, logits, history);
+    const float *row = changed_row(s, logits, history, allowed);
     int32_t best = lp_sampler_argmax(row, s->never, s->n_vocab);
-    if (row[best] == -INFINITY) return lp_sampler_argmax(logits, s->never, s->n_vocab);
+    if (row[best] == -INFINITY) return most_probable(s, logits, allowed);
     if (p->temperature == 0) return best;
     struct lp_filters filters = {.temperature = p->temperature,
                                  .min_p = p->min_p,

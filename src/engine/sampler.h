@@ -1,12 +1,12 @@
 // From logits to a token: what a request asks for is applied to one row of logits in a fixed order
 // (docs/sampling.md), then one id is drawn, or the largest taken.
 //
-//   1. logit_bias   2. repetition, 3. presence and frequency penalties   4. DRY   5. min_tokens
+//   0. what the grammar allows   1. logit_bias   2. repetition, 3. presence and frequency penalties   4. DRY   5. min_tokens
 //   6. temperature   7. min_p   8. top_k   9. typical_p   10. top_p   11. draw
 //
 // That is vLLM's order (typical_p, which vLLM does not have, stands where llama.cpp has it):
 // filters 7 to 10 see tempered probabilities, each those that the one before has left, summing to 1
-// again. Greedy (temperature 0) takes the largest logit after 5; ties: lower id.
+// again. What the grammar does not allow is left out first, so that no filter counts it. Greedy (temperature 0) takes the largest logit after 5; ties: lower id.
 //
 // Log-probabilities reported to a caller are those of the model: log softmax over the ids that may
 // be generated, before all of this, in double.
@@ -34,6 +34,7 @@ struct lp_sampler_params {
     size_t n_dry_breakers;
     const struct lp_bias *bias; // [n], any order; -100 to 100, not for a `never` id
     size_t n_bias;
+    bool may_be_masked;  // lp_sampler_pick may be given `allowed`
     int64_t min_tokens;  // before that many, the ids of `ends` are not drawn
     const int32_t *ends; // [n] end tokens
     size_t n_ends;
@@ -56,11 +57,12 @@ lp_status lp_sampler_new(struct lp_sampler **out, const struct lp_sampler_params
 void lp_sampler_free(struct lp_sampler *s); // NULL is allowed
 
 // Draws the next token. logits [n_vocab], finite; not changed. Every id that may be generated may
-// have been excluded (min_tokens on a vocabulary of end tokens): then the most probable allowed id
-// by the plain logits. One random number is used per call, whatever the parameters. Nothing is
+// have been excluded (min_tokens where only end tokens are left): then the most probable allowed id
+// by the plain logits. allowed: bit id % 32 of word id / 32, at least one of an id that is not
+// `never`; NULL: all. One random number is used per call, whatever the parameters. Nothing is
 // allocated.
-int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits,
-                        const struct lp_history *history);
+int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits, const struct lp_history *history,
+                        const uint32_t *allowed);
 
 // The largest logit among ids that may be generated; ties: lower id.
 int32_t lp_sampler_argmax(const float *logits, const bool *never, int32_t n_vocab);

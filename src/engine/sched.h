@@ -56,7 +56,8 @@ struct lp_seq {
     uint64_t admitted_ns, token_ns; // token_ns: of the last token
     struct lp_page_table pages;
     struct lp_sampler *sampler;
-    struct lp_output *output; // text and end of the answer (output.c)
+    struct lp_output *output;         // text and end of the answer (output.c)
+    struct lp_constraint *constraint; // what the answer must match, or NULL
 };
 
 struct lp_sched {

@@ -112,6 +112,9 @@ bool lp_choice_add(struct lp_choice *ch, const struct lp_completion *c, const li
     if (!ch->started && !start(ch, c)) return false;
     if (event->kind != LIMPID_EVENT_DONE && ch->with_logprobs && !add_logprob(ch, c, event))
         return false;
+    if (event->kind == LIMPID_EVENT_TOKEN && c->params.return_token_ids &&
+        !lp_bytes_append(&ch->ids, &event->token, sizeof event->token))
+        return false;
     return event->kind == LIMPID_EVENT_PROMPT ||
            lp_bytes_append(&ch->text, event->text, event->text_len);
 }
@@ -129,7 +132,20 @@ static json_t *stop_reason(const limpid_event *event) {
     return json_null();
 }
 
-json_t *lp_choice_take(struct lp_choice *ch, const limpid_event *event) {
+static bool add_ids(struct lp_choice *ch, const struct lp_completion *c, json_t *out) {
+    const struct lp_completion_prompt *p = lp_completion_prompt(c, ch->index);
+    size_t n = ch->ids.len / sizeof(int32_t);
+    bool ok = json_object_set_new(out, "token_ids",
+                                  lp_json_ids((const int32_t *)(void *)ch->ids.data, n)) == 0;
+    lp_bytes_clear(&ch->ids);
+    if (ch->prompt_ids_sent) return ok;
+    ch->prompt_ids_sent = true;
+    return ok &&
+           json_object_set_new(out, "prompt_token_ids", lp_json_ids(p->ids, p->n_ids)) == 0;
+}
+
+json_t *lp_choice_take(struct lp_choice *ch, const struct lp_completion *c,
+                       const limpid_event *event) {
     bool done = event->kind == LIMPID_EVENT_DONE;
     json_t *logprobs = ch->with_logprobs ? lp_logprobs_take(&ch->logprobs) : json_null();
     json_t *out =
@@ -138,11 +154,16 @@ json_t *lp_choice_take(struct lp_choice *ch, const limpid_event *event) {
                   done ? event->finish_reason : NULL, "stop_reason", stop_reason(event));
     ch->n_logprobs = 0;
     lp_bytes_clear(&ch->text);
+    if (out && c->params.return_token_ids && !add_ids(ch, c, out)) {
+        json_decref(out);
+        out = NULL;
+    }
     if (done) lp_choice_release(ch);
     return out;
 }
 
 void lp_choice_release(struct lp_choice *ch) {
     lp_bytes_release(&ch->text);
+    lp_bytes_release(&ch->ids);
     lp_logprobs_release(&ch->logprobs);
 }

@@ -14,6 +14,8 @@ struct lp_choice {
     size_t n_logprobs; // tokens in it
     bool with_logprobs;
     struct lp_char_count position; // in the whole text, before the next token
+    struct lp_bytes ids; // int32_t tokens since the last take, where they are asked for
+    bool prompt_ids_sent;
     size_t echo_at; // bytes of the prompt's text that its tokens so far have covered; then 1 more
 };
 
@@ -21,9 +23,11 @@ struct lp_choice {
 bool lp_choice_add(struct lp_choice *choice, const struct lp_completion *c,
                    const limpid_event *event);
 bool lp_choice_has_news(const struct lp_choice *choice);
-// {"index", "text", "logprobs", "finish_reason", "stop_reason"} of what came since the last take.
-// After a DONE event it has let go of its memory. NULL without memory.
-json_t *lp_choice_take(struct lp_choice *choice, const limpid_event *event);
+// {"index", "text", "logprobs", "finish_reason", "stop_reason"} of what came since the last take; with
+// return_token_ids also "token_ids" and, the first time, "prompt_token_ids". After a DONE event it
+// has let go of its memory. NULL without memory.
+json_t *lp_choice_take(struct lp_choice *choice, const struct lp_completion *c,
+                       const limpid_event *event);
 void lp_choice_release(struct lp_choice *choice);
 
 #endif

@@ -101,19 +101,23 @@ static bool check_ids(const struct lp_completion *c, const char *param, const in
     return true;
 }
 
+bool lp_completion_check_model(const struct lp_service *service, const char *model,
+                               struct lp_api_error *err) {
+    if (!model || strcmp(model, service->model_id) == 0) return true;
+    lp_api_fail(err, 404, "model_not_found",
+                "the model '%.200s' does not exist; this server has '%.200s'", model,
+                service->model_id);
+    strcpy(err->param, "model");
+    return false;
+}
+
 bool lp_completion_admit(struct lp_completion *c, struct lp_service *service,
                          struct lp_completion_params *params, struct lp_api_error *err) {
     *c = (struct lp_completion){.service = service, .params = *params};
     *params = (struct lp_completion_params){0};
     const struct lp_completion_params *p = &c->params;
-    if (p->model && strcmp(p->model, service->model_id) != 0) {
-        lp_api_fail(err, 404, "model_not_found",
-                    "the model '%.200s' does not exist; this server has '%.200s'", p->model,
-                    service->model_id);
-        strcpy(err->param, "model");
-        return false;
-    }
-    if (!check_ids(c, "stop_token_ids", p->stop_ids, p->n_stop_ids, err) ||
+    if (!lp_completion_check_model(service, p->model, err) ||
+        !check_ids(c, "stop_token_ids", p->stop_ids, p->n_stop_ids, err) ||
         !check_ids(c, "logit_bias", p->bias_ids, p->n_bias, err))
         return false;
     c->prompts = lp_alloc(p->n_prompts, sizeof *c->prompts);

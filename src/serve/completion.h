@@ -21,6 +21,9 @@ struct lp_completion {
     size_t n_choices; // of all prompts: choice i is one of prompt i / params.n
 };
 
+// NULL: any. False with a 404.
+bool lp_completion_check_model(const struct lp_service *service, const char *model,
+                               struct lp_api_error *err);
 // Takes params over (they are empty afterwards). False with the error filled; release c either way.
 bool lp_completion_admit(struct lp_completion *c, struct lp_service *service,
                          struct lp_completion_params *params, struct lp_api_error *err);

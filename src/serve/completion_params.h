@@ -1,5 +1,6 @@
-// The body of POST /v1/completions: JSON in, checked values out. Knows no model: whether a prompt
-// fits beside its answer is for its caller. docs/api.md lists the fields.
+// What is asked of a generation: prompts, sampling, ends, reports. Here also: the body of POST
+// /v1/completions, JSON in, checked values out. Knows no model: whether a prompt fits beside its
+// answer is for its caller. docs/api.md lists the fields.
 #ifndef LP_SERVE_COMPLETION_PARAMS_H
 #define LP_SERVE_COMPLETION_PARAMS_H
 
@@ -38,10 +39,18 @@ struct lp_completion_params {
     size_t n_breakers;
     bool has_breakers; // given, though maybe none
     int64_t max_tokens, min_tokens, top_k, n;
-    int64_t logprobs; // -1 = off
+    int64_t logprobs;     // -1 = off
+    int64_t top_logprobs; // of chat APIs, which say in a field of its own whether there are any
     int64_t seed, priority, dry_allowed_length;
     double temperature, top_p, min_p, typical_p;
     double repetition_penalty, presence_penalty, frequency_penalty, dry_multiplier, dry_base;
+    const char *grammar_kind; // of limpid.h; NULL: anything may be written
+    char *grammar;            // n_grammar bytes, and a NUL
+    size_t n_grammar;
+    int32_t grammar_after; // a token, or -1
+    int32_t *shown_ids;    // control tokens whose text is shown
+    size_t n_shown_ids;
+    bool return_token_ids;
     bool has_seed, echo, stream, include_usage, ignore_eos, skip_special_tokens, add_special_tokens;
 };
 

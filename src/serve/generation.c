@@ -78,6 +78,12 @@ static limpid_request_options options_of(struct lp_generation *g, size_t prompt)
     o.n_stop_ids = s->n_stop_ids;
     o.ignore_eos = s->ignore_eos;
     o.skip_special = s->skip_special_tokens;
+    o.shown_ids = s->shown_ids;
+    o.n_shown_ids = s->n_shown_ids;
+    o.grammar_kind = s->grammar_kind;
+    o.grammar = s->grammar;
+    o.grammar_len = s->n_grammar;
+    o.grammar_after = s->grammar_after;
     o.n_logprobs = (int32_t)s->logprobs;
     o.prompt_logprobs = s->echo && s->logprobs >= 0;
     o.priority = (int32_t)s->priority;

@@ -22,6 +22,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "serve/engine_view.h"
 #include "serve/http.h"
 
 #define N_BODIES 8
@@ -214,6 +215,12 @@ static lp_status set_up(struct lp_server *s, const struct lp_server_options *o,
     s->service.timeout_ms = o->timeout_ms;
     s->service.keepalive_ms = o->keepalive_ms;
     s->service.stall_s = o->stall_s;
+    s->service.keep_last_prompt = o->debug_prompts;
+    const char *chat_template = limpid_model_chat_template(o->model);
+    s->service.chat_template = chat_template ? chat_template : "";
+    s->service.syntax = lp_reply_detect(chat_template);
+    if (!(s->service.turns = lp_turns_new(LP_TURNS_BYTES)))
+        return lp_err_memory(err, 0, "the server's settings");
     lp_status status = read_tls(s, o, err);
     if (!status && o->access_log) status = lp_access_log_open(&s->access_log, o->access_log, err);
     int fd;
@@ -230,6 +237,9 @@ static void release(struct lp_server *s) {
     pthread_mutex_destroy(&s->counts.lock);
     pthread_mutex_destroy(&s->service.parse_lock);
     lp_access_log_close(s->access_log);
+    lp_turns_free(s->service.turns);
+    lp_last_prompt_release(&s->service);
+    pthread_mutex_destroy(&s->service.last_prompt.lock);
     lp_free(s->model_id);
     lp_free(s->api_key);
     lp_free(s->cors);
@@ -245,6 +255,7 @@ lp_status lp_server_start(struct lp_server **out, const struct lp_server_options
     pthread_mutex_init(&s->lock, NULL); // cannot fail on Linux without attributes
     pthread_mutex_init(&s->counts.lock, NULL);
     pthread_mutex_init(&s->service.parse_lock, NULL);
+    pthread_mutex_init(&s->service.last_prompt.lock, NULL);
     lp_http_init_counts(&s->counts);
     lp_status status = set_up(s, options, err);
     if (status)

@@ -5,7 +5,7 @@
 
 #include "serve/access_log.h"
 #include "serve/metrics.h"
-#include "serve/openai.h"
+#include "serve/answer.h"
 #include "serve/serve.h"
 
 struct MHD_Connection;
@@ -29,6 +29,8 @@ struct lp_server {
 };
 
 struct lp_route;
+// The body of an error on this route (NULL: of a path that is none).
+json_t *lp_http_error_body(const struct lp_route *route, const struct lp_api_error *err);
 
 // One request on its way in; from the first sight of its head until it has been answered.
 struct lp_incoming {
@@ -56,9 +58,12 @@ int lp_http_count_incoming(struct lp_server *s, int change); // returns how many
 // ---- http_send.c: each queues the answer; false closes the connection ----
 
 bool lp_http_send_reply(struct lp_server *s, struct MHD_Connection *connection,
-                        struct lp_incoming *in, struct lp_reply *reply);
+                        struct lp_incoming *in, struct lp_http_reply *reply);
 bool lp_http_send_error(struct lp_server *s, struct MHD_Connection *connection,
                         struct lp_incoming *in, const struct lp_api_error *err, const char *allow);
+// The web page.
+bool lp_http_send_page(struct lp_server *s, struct MHD_Connection *connection,
+                       struct lp_incoming *in);
 bool lp_http_send_text(struct lp_server *s, struct MHD_Connection *connection,
                        struct lp_incoming *in, const char *content_type,
                        const struct lp_bytes *text);

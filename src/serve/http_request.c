@@ -10,27 +10,76 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "serve/anthropic.h"
 #include "serve/auth.h"
+#include "serve/completions.h"
+#include "serve/engine_view.h"
 #include "serve/http.h"
+#include "serve/openai.h"
+#include "serve/openai_chat.h"
+#include "serve/responses.h"
+#include "serve/text_api.h"
 
-enum route { ROUTE_READY, ROUTE_LIVE, ROUTE_METRICS, ROUTE_MODELS, ROUTE_MODEL, ROUTE_COMPLETIONS };
+enum route {
+    ROUTE_PAGE,
+    ROUTE_READY,
+    ROUTE_LIVE,
+    ROUTE_METRICS,
+    ROUTE_ENGINE,
+    ROUTE_LAST_PROMPT,
+    ROUTE_MODELS,
+    ROUTE_MODEL,
+    ROUTE_GENERATE, // POST: format and parse
+    ROUTE_HANDLE,   // POST: handle
+};
+
+typedef void (*handler)(struct lp_service *service, const char *body, size_t n_bytes,
+                        struct lp_http_reply *reply);
 
 static const struct lp_route {
     const char *path, *label; // label: in metrics
     enum route route;
-    bool is_prefix, is_post;
+    bool is_prefix;
     bool is_open; // without a key
+    json_t *(*error)(const struct lp_api_error *err); // NULL: OpenAI's
+    const struct lp_format *format;
+    lp_answer_parse parse;
+    handler handle;
 } routes[] = {
-    {"/health", "/health", ROUTE_READY, false, false, true},
-    {"/health/ready", "/health/ready", ROUTE_READY, false, false, true},
-    {"/health/live", "/health/live", ROUTE_LIVE, false, false, true},
-    {"/metrics", "/metrics", ROUTE_METRICS, false, false, false},
-    {"/v1/models", "/v1/models", ROUTE_MODELS, false, false, false},
-    {"/v1/models/", "/v1/models/{id}", ROUTE_MODEL, true, false, false},
-    {"/v1/completions", "/v1/completions", ROUTE_COMPLETIONS, false, true, false},
+    {"/", "/", ROUTE_PAGE, .is_open = true},
+    {"/health", "/health", ROUTE_READY, .is_open = true},
+    {"/health/ready", "/health/ready", ROUTE_READY, .is_open = true},
+    {"/health/live", "/health/live", ROUTE_LIVE, .is_open = true},
+    {"/metrics", "/metrics", ROUTE_METRICS, .is_open = false},
+    {"/engine", "/engine", ROUTE_ENGINE, .is_open = false},
+    {"/debug/last-prompt", "/debug/last-prompt", ROUTE_LAST_PROMPT, .is_open = false},
+    {"/v1/models", "/v1/models", ROUTE_MODELS, .is_open = false},
+    {"/v1/models/", "/v1/models/{id}", ROUTE_MODEL, .is_prefix = true},
+    {"/v1/completions", "/v1/completions", ROUTE_GENERATE, .format = &lp_completions_format,
+     .parse = lp_completions_parse},
+    {"/v1/chat/completions", "/v1/chat/completions", ROUTE_GENERATE,
+     .format = &lp_openai_chat_format.base, .parse = lp_openai_chat_parse},
+    {"/v1/responses", "/v1/responses", ROUTE_GENERATE, .format = &lp_responses_format.base,
+     .parse = lp_responses_parse},
+    {"/v1/messages", "/v1/messages", ROUTE_GENERATE, .error = lp_anthropic_error,
+     .format = &lp_anthropic_format.base, .parse = lp_anthropic_parse},
+    {"/v1/messages/count_tokens", "/v1/messages/count_tokens", ROUTE_HANDLE,
+     .error = lp_anthropic_error, .handle = lp_anthropic_count_tokens},
+    {"/tokenize", "/tokenize", ROUTE_HANDLE, .handle = lp_text_tokenize},
+    {"/detokenize", "/detokenize", ROUTE_HANDLE, .handle = lp_text_detokenize},
+    {"/apply-template", "/apply-template", ROUTE_HANDLE, .handle = lp_text_apply_template},
+    {"/v1/embeddings", "/v1/embeddings", ROUTE_HANDLE, .handle = lp_text_no_embeddings},
 };
 #define N_ROUTES (sizeof routes / sizeof routes[0])
 _Static_assert(N_ROUTES < LP_METRICS_MAX_ROUTES, "a route more needs more room in the counters");
+
+static bool is_post(const struct lp_route *route) {
+    return route->route == ROUTE_GENERATE || route->route == ROUTE_HANDLE;
+}
+
+json_t *lp_http_error_body(const struct lp_route *route, const struct lp_api_error *err) {
+    return route && route->error ? route->error(err) : lp_api_error_json(err);
+}
 
 void lp_http_init_counts(struct lp_http_counts *counts) {
     for (size_t i = 0; i < N_ROUTES; i++) counts->routes[i] = routes[i].label;
@@ -49,7 +98,7 @@ static const struct lp_route *find_route(const char *path) {
 }
 
 static const char *methods_of(const struct lp_route *route) {
-    return route->is_post ? "POST" : "GET, HEAD";
+    return is_post(route) ? "POST" : "GET, HEAD";
 }
 
 // ---- bodies ----
@@ -80,8 +129,8 @@ static bool too_large(const struct lp_server *s, struct lp_api_error *err) {
 
 // Keeps a piece of the body, or says why not. An endless body ends the connection.
 static int read_body(struct lp_server *s, struct lp_incoming *in, const char *data, size_t n) {
-    if (!in->refused && (!in->route->is_post || n > s->max_body - in->body.len)) {
-        in->refused = in->route->is_post;
+    if (!in->refused && (!is_post(in->route) || n > s->max_body - in->body.len)) {
+        in->refused = is_post(in->route);
         if (in->refused) too_large(s, &in->err);
     } else if (!in->refused && !take_body_bytes(s, in, n)) {
         in->refused = true;
@@ -92,7 +141,7 @@ static int read_body(struct lp_server *s, struct lp_incoming *in, const char *da
         lp_api_out_of_memory(&in->err);
     }
     if (in->refused) drop_body(s, in);
-    if (in->refused || !in->route->is_post) in->skipped += n;
+    if (in->refused || !is_post(in->route)) in->skipped += n;
     return in->skipped > s->max_body ? MHD_NO : MHD_YES;
 }
 
@@ -105,22 +154,35 @@ static bool socket_closed(void *user) {
     return poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL));
 }
 
-static bool run_completions(struct lp_server *s, struct MHD_Connection *connection,
-                            struct lp_incoming *in) {
+static struct lp_str body_of(const struct lp_incoming *in) {
+    return lp_bytes_view(&in->body);
+}
+
+static bool generate(struct lp_server *s, struct MHD_Connection *connection,
+                     struct lp_incoming *in) {
     const union MHD_ConnectionInfo *info =
         MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     if (!info) return false;
     struct lp_client client = {socket_closed, (void *)(intptr_t)info->connect_fd};
-    struct lp_reply reply = {0};
+    struct lp_http_reply reply = {0};
+    struct lp_str body = body_of(in);
     lp_http_set_timeout(connection, 0);
     struct lp_answer *answer =
-        lp_openai_admit(&s->service, &client, &in->access, in->body.data ? in->body.data : "",
-                        in->body.len, &reply);
+        lp_answer_admit(&s->service, in->route->format, in->route->parse, &client, &in->access,
+                        body.data, body.len, &reply);
     drop_body(s, in);
-    if (answer) lp_openai_answer(answer, &reply);
+    if (answer) lp_answer_run(answer, &reply);
     bool ok = lp_http_send_reply(s, connection, in, &reply); // false closes: nobody is left
-    lp_reply_release(&reply);
+    lp_http_reply_release(&reply);
     return ok;
+}
+
+static void handle(struct lp_server *s, struct lp_incoming *in, struct lp_http_reply *reply) {
+    struct lp_str body = body_of(in);
+    pthread_mutex_lock(&s->service.parse_lock);
+    in->route->handle(&s->service, body.data, body.len, reply);
+    pthread_mutex_unlock(&s->service.parse_lock);
+    drop_body(s, in);
 }
 
 static bool send_metrics(struct lp_server *s, struct MHD_Connection *connection,
@@ -137,6 +199,7 @@ static bool send_metrics(struct lp_server *s, struct MHD_Connection *connection,
                                  .healthy =
                                      lp_service_health(&s->service, NULL) != LP_HEALTH_STALLED,
                                  .draining = atomic_load(&s->service.draining),
+                                 .n_repairs = atomic_load(&s->service.n_repairs),
                                  .model_id = s->model_id};
     bool ok = lp_metrics_write(&text, &stats, &s->counts, &now) &&
               lp_http_send_text(s, connection, in, LP_METRICS_CONTENT_TYPE, &text);
@@ -146,27 +209,40 @@ static bool send_metrics(struct lp_server *s, struct MHD_Connection *connection,
 
 static bool answer(struct lp_server *s, struct MHD_Connection *connection, const char *path,
                    struct lp_incoming *in) {
-    struct lp_reply reply = {0};
+    struct lp_http_reply reply = {0};
     switch (in->route->route) {
+    case ROUTE_PAGE:
+        return lp_http_send_page(s, connection, in);
+    case ROUTE_METRICS:
+        return send_metrics(s, connection, in);
+    case ROUTE_GENERATE:
+        return generate(s, connection, in);
     case ROUTE_READY:
         lp_openai_health(&s->service, false, &reply);
         break;
     case ROUTE_LIVE:
         lp_openai_health(&s->service, true, &reply);
         break;
-    case ROUTE_METRICS:
-        return send_metrics(s, connection, in);
+    case ROUTE_ENGINE:
+        lp_engine_view(&s->service,
+                       MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "since"),
+                       &reply);
+        break;
+    case ROUTE_LAST_PROMPT:
+        lp_last_prompt_view(&s->service, &reply);
+        break;
     case ROUTE_MODELS:
         lp_openai_models(&s->service, NULL, &reply);
         break;
     case ROUTE_MODEL:
         lp_openai_models(&s->service, path + strlen(in->route->path), &reply);
         break;
-    case ROUTE_COMPLETIONS:
-        return run_completions(s, connection, in);
+    case ROUTE_HANDLE:
+        handle(s, in, &reply);
+        break;
     }
     bool ok = lp_http_send_reply(s, connection, in, &reply);
-    lp_reply_release(&reply);
+    lp_http_reply_release(&reply);
     return ok;
 }
 
@@ -184,23 +260,26 @@ static bool is_preflight(const struct lp_server *s, const struct lp_incoming *in
 static bool check_head(const struct lp_server *s, struct MHD_Connection *connection,
                        const char *path, const char *method, struct lp_incoming *in) {
     bool is_get = strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0,
-         is_post = strcmp(method, "POST") == 0;
+         posts = strcmp(method, "POST") == 0;
     in->route = find_route(path);
     if (is_preflight(s, in)) return true; // a browser sends it without the key
     if (s->api_key && !(in->route && in->route->is_open) &&
-        !lp_auth_ok(s->api_key, header(connection, MHD_HTTP_HEADER_AUTHORIZATION)))
+        !lp_auth_ok(s->api_key, header(connection, MHD_HTTP_HEADER_AUTHORIZATION)) &&
+        !lp_auth_key_ok(s->api_key, header(connection, "x-api-key")))
         return lp_api_fail(&in->err, 401, "invalid_api_key",
-                           "the API key is missing or wrong; send 'Authorization: Bearer KEY'");
+                           "the API key is missing or wrong; send 'Authorization: Bearer KEY' or "
+                           "'x-api-key: KEY'");
     if (!in->route)
         return lp_api_fail(&in->err, 404, NULL,
-                           "there is no %.200s; this server has /v1/completions, /v1/models, "
-                           "/health and /metrics",
+                           "there is no %.200s; this server has /v1/chat/completions, "
+                           "/v1/completions, /v1/responses, /v1/messages, /v1/models, /tokenize, "
+                           "/health, /metrics and a page at /",
                            path);
-    if (in->route->is_post ? !is_post : !is_get)
+    if (is_post(in->route) ? !posts : !is_get)
         return lp_api_fail(&in->err, 405, NULL, "%.20s is not allowed for %.200s; use %s", method,
-                           path, in->route->is_post ? "POST" : "GET");
+                           path, is_post(in->route) ? "POST" : "GET");
     const char *length = header(connection, MHD_HTTP_HEADER_CONTENT_LENGTH);
-    if (is_post && !length && !header(connection, MHD_HTTP_HEADER_TRANSFER_ENCODING))
+    if (posts && !length && !header(connection, MHD_HTTP_HEADER_TRANSFER_ENCODING))
         return lp_api_fail(&in->err, 411, NULL,
                            "the request has neither Content-Length nor Transfer-Encoding");
     if (length && strtoull(length, NULL, 10) > s->max_body) return too_large(s, &in->err);

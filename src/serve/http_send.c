@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "serve/http.h"
+#include "serve/page.h"
 
 #define STREAM_BLOCK 16384
 
@@ -40,7 +41,7 @@ static struct MHD_Response *of_bytes(const struct lp_bytes *bytes) {
 }
 
 static bool send_json(struct lp_server *s, struct MHD_Connection *connection,
-                      struct lp_incoming *in, struct lp_reply *reply, const char *allow) {
+                      struct lp_incoming *in, struct lp_http_reply *reply, const char *allow) {
     struct MHD_Response *response = of_bytes(&reply->body);
     char seconds[16];
     snprintf(seconds, sizeof seconds, "%d", reply->retry_after_s);
@@ -52,10 +53,11 @@ static bool send_json(struct lp_server *s, struct MHD_Connection *connection,
 
 bool lp_http_send_error(struct lp_server *s, struct MHD_Connection *connection,
                         struct lp_incoming *in, const struct lp_api_error *err, const char *allow) {
-    struct lp_reply reply = {0};
-    lp_openai_error(&reply, err);
+    struct lp_http_reply reply = {0};
+    lp_http_reply_json(&reply, err->http, lp_http_error_body(in->route, err));
+    reply.retry_after_s = err->retry_after_s;
     bool ok = send_json(s, connection, in, &reply, allow);
-    lp_reply_release(&reply);
+    lp_http_reply_release(&reply);
     return ok;
 }
 
@@ -63,6 +65,20 @@ bool lp_http_send_text(struct lp_server *s, struct MHD_Connection *connection,
                        struct lp_incoming *in, const char *content_type,
                        const struct lp_bytes *text) {
     return queue(s, connection, in, 200, of_bytes(text), content_type);
+}
+
+bool lp_http_send_page(struct lp_server *s, struct MHD_Connection *connection,
+                       struct lp_incoming *in) {
+    char policy[LP_PAGE_POLICY_BYTES];
+    struct lp_bytes text = {0};
+    struct MHD_Response *response = lp_page_write(&text, policy) ? of_bytes(&text) : NULL;
+    lp_bytes_release(&text);
+    if (!response) return false;
+    MHD_add_response_header(response, "Content-Security-Policy", policy);
+    MHD_add_response_header(response, "X-Content-Type-Options", "nosniff");
+    MHD_add_response_header(response, "Referrer-Policy", "no-referrer");
+    MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store"); // the nonce
+    return queue(s, connection, in, 200, response, "text/html; charset=utf-8");
 }
 
 bool lp_http_send_preflight(struct lp_server *s, struct MHD_Connection *connection,
@@ -128,7 +144,7 @@ void lp_http_leave_sender(struct lp_incoming *in) {
 }
 
 static bool send_stream(struct lp_server *server, struct MHD_Connection *connection,
-                        struct lp_incoming *in, struct lp_reply *reply) {
+                        struct lp_incoming *in, struct lp_http_reply *reply) {
     struct lp_sender *s = lp_alloc(1, sizeof *s);
     if (!s) return false;
     *s = (struct lp_sender){
@@ -148,7 +164,7 @@ static bool send_stream(struct lp_server *server, struct MHD_Connection *connect
 }
 
 bool lp_http_send_reply(struct lp_server *s, struct MHD_Connection *connection,
-                        struct lp_incoming *in, struct lp_reply *reply) {
+                        struct lp_incoming *in, struct lp_http_reply *reply) {
     lp_http_set_timeout(connection, reply->stream ? s->send_s : s->idle_s);
     if (reply->stream) return send_stream(s, connection, in, reply);
     return reply->status && send_json(s, connection, in, reply, NULL);

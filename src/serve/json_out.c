@@ -38,3 +38,13 @@ static int append(const char *data, size_t n, void *user) {
 bool lp_json_dump(struct lp_bytes *out, const json_t *value) {
     return json_dump_callback(value, append, out, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0;
 }
+
+json_t *lp_json_ids(const int32_t *ids, size_t n) {
+    json_t *out = json_array();
+    for (size_t i = 0; i < n && out; i++) {
+        if (json_array_append_new(out, json_integer(ids[i])) == 0) continue;
+        json_decref(out);
+        out = NULL;
+    }
+    return out;
+}

@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/bytes.h"
 
@@ -13,6 +14,8 @@ bool lp_json_clean(struct lp_bytes *out, struct lp_str text);
 json_t *lp_json_text(struct lp_str text);
 // A JSON number; minus infinity and NaN, which JSON lacks, become -9999.0 as in vLLM.
 json_t *lp_json_logprob(double value);
+// A JSON array of token ids. NULL without memory.
+json_t *lp_json_ids(const int32_t *ids, size_t n);
 // Appends the value in one line. Numbers keep the 9 digits that a float32 has. False without
 // memory.
 bool lp_json_dump(struct lp_bytes *out, const json_t *value);

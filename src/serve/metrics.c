@@ -199,6 +199,9 @@ static void put_server(struct lp_bytes *out, const struct lp_metrics_now *now) {
     put_real(out, "limpid_draining", now->draining);
     put_head(out, "limpid_http_connections", "gauge", "Open connections");
     put_real(out, "limpid_http_connections", (double)now->n_connections);
+    put_head(out, "limpid_reply_repairs_total", "counter",
+             "Slips of the model in tool calls and reasoning that were mended");
+    put_real(out, "limpid_reply_repairs_total", (double)now->n_repairs);
     put_head(out, "limpid_http_generating", "gauge", "HTTP requests that generate or wait for it");
     put_real(out, "limpid_http_generating", (double)now->n_generating);
 }

@@ -14,7 +14,7 @@
 
 // Answers by route and status. What no row names counts as the last row, so that clients cannot
 // make up label values.
-enum { LP_METRICS_MAX_ROUTES = 16, LP_METRICS_N_STATUSES = 19 };
+enum { LP_METRICS_MAX_ROUTES = 32, LP_METRICS_N_STATUSES = 19 };
 struct lp_http_counts {
     pthread_mutex_t lock;
     const char *routes[LP_METRICS_MAX_ROUTES]; // label values; [n_routes], the last one "other"
@@ -27,6 +27,7 @@ void lp_http_counts_add(struct lp_http_counts *counts, int route, int status);
 
 struct lp_metrics_now {
     int64_t n_connections, n_generating;
+    uint64_t n_repairs;
     bool healthy, draining;
     const char *model_id;
 };

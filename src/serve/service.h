@@ -8,14 +8,30 @@
 #include <stdint.h>
 
 #include "limpid.h"
+#include "serve/request_id.h"
+#include "serve/turns.h"
+#include "text/reply.h"
+
+struct lp_last_prompt { // of the last request, if they are kept
+    pthread_mutex_t lock;
+    char request_id[LP_REQUEST_ID_BYTES];
+    int32_t *ids; // [n_ids]; NULL: none
+    size_t n_ids;
+};
 
 struct lp_service {
     limpid_model *model;
     limpid_engine *engine;
     const char *model_id;
-    int64_t created; // Unix time
+    int64_t created;           // Unix time
+    const char *chat_template; // its source, or ""
+    enum lp_reply_syntax syntax;
+    struct lp_turns *turns;
+    atomic_uint_fast64_t n_repairs; // slips in tool calls and reasoning that were mended
     int64_t timeout_ms, keepalive_ms;
     double stall_s;
+    bool keep_last_prompt;
+    struct lp_last_prompt last_prompt;
     // One body at a time becomes a JSON tree, which may be 40 times its size.
     pthread_mutex_t parse_lock;
     atomic_bool draining; // no new generations

@@ -7,6 +7,10 @@ bool lp_sse_event(struct lp_bytes *out, const json_t *value) {
     return lp_bytes_puts(out, "data: ") && lp_json_dump(out, value) && lp_bytes_puts(out, "\n\n");
 }
 
+bool lp_sse_named_event(struct lp_bytes *out, const char *name, const json_t *value) {
+    return lp_bytes_printf(out, "event: %s\n", name) && lp_sse_event(out, value);
+}
+
 bool lp_sse_comment(struct lp_bytes *out, const char *line) {
     return lp_bytes_printf(out, ": %s\n\n", line);
 }

@@ -110,14 +110,38 @@ def parse_stream(raw):
     assert blocks[-1] == "", f"the stream ends within an event: {raw[-80:]!r}"
     comments = blocks.count(": keep-alive")
     blocks = [b for b in blocks if b != ": keep-alive"]
-    assert all(re.fullmatch(r"data: .+", b) for b in blocks[:-1]), "an event is not one data line"
+    parts = [re.fullmatch(r"(?:event: (\w[\w.]*)\n)?data: (.+)", b) for b in blocks[:-1]]
+    assert all(parts), "an event is not one data line, or that behind its name"
     done = len(blocks) > 1 and blocks[-2] == "data: [DONE]"
-    events = [json.loads(b[6:]) for b in blocks[:-1] if b != "data: [DONE]"]
-    text = {}
-    for event in events:
-        for choice in event.get("choices", []):
-            text[choice["index"]] = text.get(choice["index"], "") + choice["text"]
-    return {"events": events, "done": done, "text": [text[i] for i in sorted(text)], "comments": comments}
+    events = []
+    for name, data in (part.groups() for part in parts if part[2] != "[DONE]"):
+        events.append(json.loads(data) | ({"_event": name} if name else {}))
+    text, reasoning, calls = {}, {}, []
+    for choice in (c for event in events for c in event.get("choices", [])):
+        at, delta = choice["index"], choice.get("delta", {})
+        text[at] = text.get(at, "") + (choice["text"] if "text" in choice else delta.get("content", ""))
+        if "reasoning_content" in delta:
+            assert delta["reasoning"] == delta["reasoning_content"]
+            reasoning[at] = reasoning.get(at, "") + delta["reasoning"]
+        if at == 0:
+            join_calls(calls, delta.get("tool_calls", []))
+    return {"events": events, "done": done, "text": [text[i] for i in sorted(text)], "comments": comments,
+            "reasoning": [reasoning[i] for i in sorted(reasoning)], "tool_calls": calls}
+
+
+def join_calls(calls, deltas):
+    """As clients do: texts of one index are joined; how often the name and the id came is counted."""
+    for delta in deltas:
+        if delta["index"] == len(calls):
+            calls.append({"id": "", "type": "", "function": {"name": "", "arguments": ""}, "n_names": 0, "n_ids": 0, "n_deltas": 0})
+        call, function = calls[delta["index"]], delta.get("function", {})
+        for key in ("id", "type"):
+            call[key] += delta.get(key, "")
+        for key in ("name", "arguments"):
+            call["function"][key] += function.get(key, "")
+        call["n_ids"] += "id" in delta
+        call["n_names"] += "name" in function
+        call["n_deltas"] += 1
 
 
 NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'

@@ -19,7 +19,8 @@ A .case file holds requests, each with what is expected of the answer:
     ! choices[0].extra           nothing is there
 
 Of a stream the body is {"events": [...], "done": true if [DONE] was last, "text": [text of choice 0, ...],
-"comments": number of keep-alive comments}.
+"reasoning": [of choice 0, ...], "tool_calls": [those of choice 0, joined], "comments": number of
+keep-alive comments}.
 A path "." is the whole body. Expected texts are those of the model's float32 reference in PyTorch.
 """
 import json

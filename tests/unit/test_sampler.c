@@ -30,7 +30,7 @@ static struct lp_sampler *new_sampler(const struct lp_sampler_params *params) {
 
 static int32_t pick_once(const struct lp_sampler_params *params, const struct lp_history *history) {
     struct lp_sampler *s = new_sampler(params);
-    int32_t id = lp_sampler_pick(s, logits, history);
+    int32_t id = lp_sampler_pick(s, logits, history, NULL);
     lp_sampler_free(s);
     return id;
 }
@@ -122,7 +122,7 @@ static void ends_wait_for_min_tokens(void **state) {
     p.temperature = 1;
     struct lp_sampler *s = new_sampler(&p);
     for (int i = 0; i < 1000; i++) {
-        int32_t id = lp_sampler_pick(s, logits, &one);
+        int32_t id = lp_sampler_pick(s, logits, &one, NULL);
         assert_true(id != 1 && id != 3 && id != 5);
     }
     lp_sampler_free(s);
@@ -152,7 +152,7 @@ static void check_shares(const struct lp_sampler_params *params, const struct lp
     enum { N = 100000 };
     struct lp_sampler *s = new_sampler(params);
     int counts[N_VOCAB] = {0};
-    for (int i = 0; i < N; i++) counts[lp_sampler_pick(s, logits, history)]++;
+    for (int i = 0; i < N; i++) counts[lp_sampler_pick(s, logits, history, NULL)]++;
     lp_sampler_free(s);
     double chi = 0, sum = 0;
     for (int i = 0; i < N_VOCAB; i++) sum += expected[i];
@@ -228,7 +228,7 @@ static void draws_are_the_inverse_of_the_distribution(void **state) {
         double target = lp_rng_unit(&rng) * total, so_far = 0;
         int32_t id = 0;
         while ((so_far += exp(logits[id] / 1.5)) <= target) id++;
-        assert_int_equal(lp_sampler_pick(s, logits, &empty), id);
+        assert_int_equal(lp_sampler_pick(s, logits, &empty, NULL), id);
     }
     lp_sampler_free(s);
 }
@@ -240,9 +240,9 @@ static void a_seed_gives_one_sequence(void **state) {
     struct lp_sampler *a = new_sampler(&p), *b = new_sampler(&p), *c = new_sampler(&other);
     int n_different = 0;
     for (int i = 0; i < 200; i++) {
-        int32_t id = lp_sampler_pick(a, logits, &empty);
-        assert_int_equal(lp_sampler_pick(b, logits, &empty), id);
-        n_different += lp_sampler_pick(c, logits, &empty) != id;
+        int32_t id = lp_sampler_pick(a, logits, &empty, NULL);
+        assert_int_equal(lp_sampler_pick(b, logits, &empty, NULL), id);
+        n_different += lp_sampler_pick(c, logits, &empty, NULL) != id;
     }
     assert_true(n_different > 50);
     lp_sampler_free(a);
@@ -259,9 +259,10 @@ static void a_call_takes_one_random_number(void **state) {
     const float certain[N_VOCAB] = {0, 0, 80, 0, 0, 0};
     struct lp_sampler *a = new_sampler(&p), *b = new_sampler(&wide);
     for (int i = 0; i < 500; i++) {
-        assert_int_equal(lp_sampler_pick(a, logits, &empty), lp_sampler_pick(b, logits, &empty));
-        lp_sampler_pick(a, i % 2 ? certain : logits, &empty);
-        assert_int_equal(lp_sampler_pick(b, certain, &empty), 2);
+        assert_int_equal(lp_sampler_pick(a, logits, &empty, NULL),
+                         lp_sampler_pick(b, logits, &empty, NULL));
+        lp_sampler_pick(a, i % 2 ? certain : logits, &empty, NULL);
+        assert_int_equal(lp_sampler_pick(b, certain, &empty, NULL), 2);
     }
     lp_sampler_free(a);
     lp_sampler_free(b);
@@ -336,9 +337,9 @@ static void settings_are_copied(void **state) {
     p.dry_breakers = &breaker, p.n_dry_breakers = 1;
     struct lp_sampler *s = new_sampler(&p);
     bias = (struct lp_bias){0, 0}, end = 0, breaker = 0;
-    assert_int_equal(lp_sampler_pick(s, logits, &empty), 1);
+    assert_int_equal(lp_sampler_pick(s, logits, &empty, NULL), 1);
     const int32_t token = 0;
-    assert_int_equal(lp_sampler_pick(s, logits, &(struct lp_history){&token, 0, 1}), 4);
+    assert_int_equal(lp_sampler_pick(s, logits, &(struct lp_history){&token, 0, 1}, NULL), 4);
     lp_sampler_free(s);
 }
 
@@ -361,7 +362,7 @@ static void new_survives_any_failing_allocation(void **state) {
         assert_int_equal(status, LP_STATUS_MEMORY);
         assert_null(s);
     }
-    int32_t picked = lp_sampler_pick(s, logits, &(struct lp_history){&id, 1, 1});
+    int32_t picked = lp_sampler_pick(s, logits, &(struct lp_history){&id, 1, 1}, NULL);
     lp_alloc_fail_after(0);
     assert_true(picked >= 0 && picked < 5);
     assert_true(nth > 8);

@@ -1,0 +1,293 @@
+// A table of what a name can be that is no file, and a few questions to the file system.
+#include "cli/find_model.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "cli/model_folder.h"
+#include "cli/near_name.h"
+#include "cli/remote_name.h"
+#include "cli/shell_quote.h"
+
+#define BUILTIN_NAME "mini-glm-dsa.gguf"
+#define MAX_LISTED 40
+
+// ---- messages ----
+
+static void add_path(struct lp_bytes *text, const char *path) {
+    lp_shell_quote_path(text, path);
+}
+
+static void add_command(struct lp_bytes *text, const struct lp_command *command, const char *path) {
+    lp_bytes_printf(text, "\n    limpid %s ", command->name);
+    add_path(text, path);
+}
+
+// Prints and releases the text. Returns the exit status.
+static int fail(struct lp_bytes *text, int status) {
+    lp_fail_text("%s", text->failed || !text->data ? "out of memory" : text->data);
+    lp_bytes_release(text);
+    return status;
+}
+
+static void add_size(struct lp_bytes *text, uint64_t bytes) {
+    if (bytes < 1000000000)
+        lp_bytes_printf(text, "%.1f MB", (double)bytes * 1e-6);
+    else
+        lp_bytes_printf(text, "%.1f GB", (double)bytes * 1e-9);
+}
+
+static int keep(char **path, const char *found) {
+    *path = lp_strdup(found);
+    return *path ? LP_EXIT_OK : lp_fail_text("out of memory: the model's path");
+}
+
+// ---- the built-in model ----
+
+static bool is_file(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+// LP_DATA_FROM_BIN: where an installed limpid has its data, seen from its own folder.
+static bool find_installed(char out[PATH_MAX]) {
+    char self[PATH_MAX], path[2 * PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (n <= 0) return false;
+    self[n] = 0;
+    *strrchr(self, '/') = 0; // the kernel gives an absolute path
+    const char *data = LP_DATA_FROM_BIN;
+    snprintf(path, sizeof path, "%s%s%s/" BUILTIN_NAME, data[0] == '/' ? "" : self,
+             data[0] == '/' ? "" : "/", data);
+    return is_file(path) && realpath(path, out);
+}
+
+int lp_find_builtin(char **path, const struct lp_command *command, const char *doing) {
+    char found[PATH_MAX];
+    const char *const source = LP_SOURCE_MODELS "/" BUILTIN_NAME;
+    if (!find_installed(found)) {
+        if (!is_file(source))
+            return lp_fail_text("no model was named, and the built-in one (" BUILTIN_NAME
+                                ") is not installed; name a GGUF file or a folder with one:\n"
+                                "    limpid %s MODEL",
+                                command->name);
+        snprintf(found, sizeof found, "%s", source);
+    }
+    struct lp_bytes text = {0};
+    add_path(&text, found);
+    fprintf(stderr,
+            "limpid: no model was named: %s the built-in one, %s (22 million parameters, a demo; "
+            "for your own: limpid %s FILE.gguf or FOLDER)\n",
+            doing, text.data ? text.data : found, command->name);
+    lp_bytes_release(&text);
+    return keep(path, found);
+}
+
+// ---- a folder ----
+
+// The numbers of the parts that are missing, or their names.
+static void add_missing(struct lp_bytes *text, const struct lp_model_set *set, bool names) {
+    const char *slash = strrchr(set->path, '/');
+    char *name = lp_strdup(slash ? slash + 1 : set->path);
+    for (uint32_t i = 0; name && i < set->n_missing && i < LP_MISSING_NAMED; i++) {
+        if (i) lp_bytes_puts(text, ", ");
+        if (names && lp_model_part_rename(name, set->missing[i]))
+            lp_shell_quote(text, name);
+        else
+            lp_bytes_printf(text, "%05u", set->missing[i]);
+    }
+    if (set->n_missing > LP_MISSING_NAMED) lp_bytes_puts(text, ", ...");
+    lp_free(name);
+}
+
+static void add_set(struct lp_bytes *text, const struct lp_model_set *set, const char *folder) {
+    const char *name = set->path + strlen(folder);
+    while (*name == '/') name++;
+    lp_bytes_puts(text, "\n    ");
+    lp_shell_quote(text, name);
+    lp_bytes_puts(text, "  ");
+    add_size(text, set->bytes);
+    if (set->n_parts > 1) lp_bytes_printf(text, ", %u parts", set->n_parts);
+    if (!set->n_missing) return;
+    lp_bytes_puts(text, ", missing: ");
+    if (set->n_parts > 1)
+        add_missing(text, set, false);
+    else
+        lp_bytes_puts(text, "the file");
+}
+
+static int fail_incomplete(const struct lp_model_set *set, const struct lp_command *command) {
+    struct lp_bytes text = {0};
+    if (set->n_parts == 1) {
+        add_path(&text, set->path);
+        lp_bytes_puts(&text, " is a link to a file that is not there; download it again");
+        return fail(&text, LP_EXIT_FAILURE);
+    }
+    add_path(&text, set->path);
+    lp_bytes_printf(&text, " has %u parts, and %u of them %s missing: ", set->n_parts,
+                    set->n_missing, set->n_missing == 1 ? "is" : "are");
+    add_missing(&text, set, true);
+    lp_bytes_puts(&text, "; put all parts into one folder, then:");
+    add_command(&text, command, set->path);
+    return fail(&text, LP_EXIT_FAILURE);
+}
+
+static int fail_empty(const struct lp_model_folder *in, const char *folder,
+                      const struct lp_command *command) {
+    struct lp_bytes text = {0};
+    lp_bytes_puts(&text, "the folder ");
+    add_path(&text, folder);
+    if (in->has_checkpoint) {
+        lp_bytes_puts(&text, " holds a checkpoint (safetensors or PyTorch) but no GGUF file, which "
+                             "is what limpid reads; download the model as GGUF, or convert it with "
+                             "llama.cpp's converter:\n    python convert_hf_to_gguf.py ");
+        add_path(&text, folder);
+        lp_bytes_puts(&text, " --outfile model.gguf");
+        add_command(&text, command, "model.gguf");
+    } else {
+        lp_bytes_puts(&text, " and the folders in it hold no GGUF file; download one into it, or "
+                             "name another file or folder:");
+        lp_bytes_printf(&text, "\n    limpid %s FILE.gguf", command->name);
+    }
+    return fail(&text, LP_EXIT_FAILURE);
+}
+
+static int fail_several(const struct lp_model_folder *in, const char *folder,
+                        const struct lp_command *command) {
+    struct lp_bytes text = {0};
+    const struct lp_model_set *next = &in->sets[0];
+    lp_bytes_puts(&text, "the folder ");
+    add_path(&text, folder);
+    lp_bytes_printf(&text, " holds %zu models:", in->n_sets);
+    for (size_t i = 0; i < in->n_sets; i++) {
+        if (i < MAX_LISTED) add_set(&text, &in->sets[i], folder);
+        if (next->n_missing && !in->sets[i].n_missing) next = &in->sets[i];
+    }
+    if (in->n_sets > MAX_LISTED)
+        lp_bytes_printf(&text, "\n    and %zu more", in->n_sets - MAX_LISTED);
+    lp_bytes_puts(&text, "\nName one of them:");
+    add_command(&text, command, next->path);
+    return fail(&text, LP_EXIT_USAGE);
+}
+
+static int fail_unreadable(const char *path, const char *what, const char *why, const char *mode) {
+    struct lp_bytes text = {0};
+    lp_bytes_printf(&text, "cannot read the %s ", what);
+    add_path(&text, path);
+    lp_bytes_printf(&text, ": %s; its owner can allow it:\n    chmod %s ", why, mode);
+    add_path(&text, path);
+    return fail(&text, LP_EXIT_FAILURE);
+}
+
+static int use_only_set(char **path, const struct lp_model_set *set) {
+    struct lp_bytes text = {0};
+    add_path(&text, set->path);
+    lp_bytes_puts(&text, " (");
+    add_size(&text, set->bytes);
+    if (set->n_parts > 1) lp_bytes_printf(&text, ", %u parts", set->n_parts);
+    lp_bytes_puts(&text, ")");
+    if (text.data) fprintf(stderr, "limpid: the model of the folder: %s\n", text.data);
+    lp_bytes_release(&text);
+    return keep(path, set->path);
+}
+
+static int find_in_folder(char **path, const char *folder, const struct lp_command *command) {
+    struct lp_model_folder in;
+    struct lp_err err;
+    int status;
+    if (lp_model_folder_read(&in, folder, &err))
+        status = err.status == LP_STATUS_IO ? fail_unreadable(folder, "folder", err.text, "+rx")
+                                            : lp_fail_text("%s", err.text);
+    else if (in.n_sets == 0)
+        status = fail_empty(&in, folder, command);
+    else if (in.n_sets > 1)
+        status = fail_several(&in, folder, command);
+    else if (in.sets[0].n_missing)
+        status = fail_incomplete(&in.sets[0], command);
+    else
+        status = use_only_set(path, &in.sets[0]);
+    lp_model_folder_release(&in);
+    return status;
+}
+
+// ---- a file ----
+
+static int find_file(char **path, const char *file, const struct lp_command *command) {
+    struct lp_model_set set;
+    if (lp_is_checkpoint(file)) {
+        struct lp_bytes text = {0};
+        add_path(&text, file);
+        lp_bytes_puts(&text, " is a checkpoint (safetensors or PyTorch); limpid reads GGUF files: "
+                             "download the model as GGUF, or convert its folder with llama.cpp's "
+                             "converter:\n    python convert_hf_to_gguf.py FOLDER --outfile "
+                             "model.gguf");
+        add_command(&text, command, "model.gguf");
+        return fail(&text, LP_EXIT_FAILURE);
+    }
+    if (access(file, R_OK) && errno == EACCES)
+        return fail_unreadable(file, "file", strerror(EACCES), "+r");
+    if (!lp_model_set_look(&set, file)) return lp_fail_text("out of memory: the model's path");
+    int status =
+        set.n_parts > 1 && set.n_missing ? fail_incomplete(&set, command) : keep(path, file);
+    lp_free(set.path);
+    return status;
+}
+
+// ---- neither ----
+
+// The folder of a path; the path without its last component in `out`.
+static const char *split_path(const char *path, char out[PATH_MAX]) {
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 0 && path[n - 1] != '/') n--;
+    snprintf(out, PATH_MAX, "%.*s", (int)n, path);
+    return path + n;
+}
+
+static int fail_absent(const char *given, const struct lp_command *command) {
+    struct lp_bytes text = {0};
+    char folder[PATH_MAX];
+    const char *name = split_path(given, folder);
+    struct stat st;
+    add_path(&text, given);
+    if (folder[0] && stat(folder, &st)) {
+        lp_bytes_puts(&text, ": there is no such file, and no folder ");
+        add_path(&text, folder);
+    } else
+        lp_bytes_puts(&text, ": there is no such file or folder");
+    char *near = lp_near_model(folder[0] ? folder : ".", name);
+    if (near) {
+        struct lp_bytes path = {0};
+        lp_bytes_printf(&path, "%s%s", folder, near);
+        lp_bytes_puts(&text, "; is it this one?");
+        if (path.data) add_command(&text, command, path.data);
+        lp_bytes_release(&path);
+    } else
+        lp_bytes_printf(&text, "; name a GGUF file, or a folder with one:\n    limpid %s FILE.gguf",
+                        command->name);
+    lp_free(near);
+    return fail(&text, LP_EXIT_FAILURE);
+}
+
+int lp_find_model(char **path, const char *given, const struct lp_command *command) {
+    struct stat st;
+    if (stat(given, &st) == 0)
+        return S_ISDIR(st.st_mode) ? find_in_folder(path, given, command)
+                                   : find_file(path, given, command);
+    if (errno == EACCES) return lp_fail_text("cannot look at %s: %s", given, strerror(EACCES));
+    struct lp_bytes text = {0};
+    if (lp_remote_advice(&text, given, command->name)) return fail(&text, LP_EXIT_FAILURE);
+    struct lp_model_set set; // one part that is not there, of a set that is
+    if (!lp_model_set_look(&set, given)) return lp_fail_text("out of memory: the model's path");
+    bool partly = set.n_missing < set.n_parts;
+    int status = partly ? fail_incomplete(&set, command) : fail_absent(given, command);
+    lp_free(set.path);
+    return status;
+}

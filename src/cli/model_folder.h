@@ -1,0 +1,48 @@
+// The models of a folder. A model is one GGUF file, or a split set of them, known by the names of
+// its parts:
+//
+//     PREFIX-00001-of-00003.gguf   PREFIX-00002-of-00003.gguf   PREFIX-00003-of-00003.gguf
+//
+// Only names and sizes are looked at; what is inside is for whoever opens the model.
+#ifndef LP_CLI_MODEL_FOLDER_H
+#define LP_CLI_MODEL_FOLDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+#define LP_MISSING_NAMED 4
+
+struct lp_model_set {
+    char *path;     // of the file, or of the first part, there or not
+    uint64_t bytes; // of the parts that are there
+    uint32_t n_parts, n_missing;
+    uint32_t missing[LP_MISSING_NAMED]; // numbers of the first few, from 1
+};
+
+struct lp_model_folder {
+    struct lp_model_set *sets; // sorted by path; [n_sets]
+    size_t n_sets, capacity;
+    bool has_checkpoint; // files of other formats (safetensors, PyTorch)
+};
+
+// Looks into the folder and the folders in it, one level deep; hidden ones are left out, as are
+// inner ones that may not be read. Errors: IO (the text is the system's, without the path), MEMORY.
+// Release in any case.
+lp_status lp_model_folder_read(struct lp_model_folder *out, const char *path, struct lp_err *err);
+void lp_model_folder_release(struct lp_model_folder *folder);
+
+// The set that a file belongs to, by its name. False without memory. Release with lp_free(path).
+bool lp_model_set_look(struct lp_model_set *set, const char *file);
+
+// Makes the path of one part that of another; false if it is no part's.
+bool lp_model_part_rename(char *path, uint32_t number);
+
+// Whether a name ends so, whatever the case of its letters.
+bool lp_name_ends(const char *name, const char *ending);
+// Files that hold weights in a format that limpid does not read.
+bool lp_is_checkpoint(const char *name);
+
+#endif
