@@ -1,5 +1,5 @@
-# liblimpid.so beside liblimpid.a, and what `cmake --install` puts in place: the program, header, both
-# libraries, and the files by which pkg-config and find_package(limpid) find them (docs/library.md).
+# liblimpid.so beside liblimpid.a, and what `cmake --install` puts in place: the program, the built-in model,
+# header, both libraries, and the files by which pkg-config and find_package(limpid) find them (docs/library.md).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -21,6 +21,8 @@ endif()
 
 install(TARGETS limpid)
 install(TARGETS ${libraries} EXPORT limpidTargets INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+# The model that `limpid run` and `serve` take where none is named; cmake/cli.cmake tells where.
+install(FILES models/mini-glm-dsa.gguf DESTINATION ${CMAKE_INSTALL_DATADIR}/limpid)
 install(FILES include/limpid.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 # limpid.pc finds its prefix from its own place, so that --prefix and moving the tree keep it right.

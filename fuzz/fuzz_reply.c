@@ -1,6 +1,6 @@
 // The reply parser: byte 0 chooses the syntax, byte 1 the state at the start and the pieces, the
-// rest is a model's text. Whatever it is, the answer does not depend on the pieces, pieces are UTF-8,
-// calls come one after the other, and the arguments of each are a JSON object.
+// rest is a model's text. Whatever it is, the answer does not depend on the pieces, pieces are
+// UTF-8, calls come one after the other, and the arguments of each are a JSON object.
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

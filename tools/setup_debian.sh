@@ -17,6 +17,7 @@ setup_missing() {
     command -v curl >/dev/null || echo curl ca-certificates
     setup_has_lib libmicrohttpd || echo libmicrohttpd-dev
     setup_has_lib jansson || echo libjansson-dev
+    setup_has_lib libedit || echo libedit-dev
     setup_has_lib libpcre2-8 || echo libpcre2-dev
     setup_has_lib libxxhash || echo libxxhash-dev
     setup_has_lib cmocka || echo libcmocka-dev

@@ -101,6 +101,8 @@ bool lp_api_from_limpid(struct lp_api_error *err, const limpid_error *from) {
         lp_api_fail(err, 400, NULL, "%s", from->text);
         name_param(err, from->text);
         return false;
+    case LIMPID_UNSUPPORTED: // of what was asked: a schema's keyword, a model without a template
+        return lp_api_fail(err, 400, NULL, "%s", from->text);
     case LIMPID_LIMIT:
         lp_api_fail(err, 400, "context_length_exceeded", "%s", from->text);
         snprintf(err->param, sizeof err->param, "prompt");

@@ -192,11 +192,11 @@ static bool take_token(struct lp_answer *a, struct lp_chat_choice *ch, const lim
 }
 
 static bool take_done(struct lp_answer *a, struct lp_chat_choice *ch, const limpid_event *event) {
+    ch->hit_length = strcmp(event->finish_reason, "length") == 0;
+    ch->stop_id = event->stop_id;
     bool ok = lp_reply_push(ch->reply, (struct lp_str){event->text, event->text_len}) &&
               lp_reply_finish(ch->reply);
     ch->done = true;
-    ch->hit_length = strcmp(event->finish_reason, "length") == 0;
-    ch->stop_id = event->stop_id;
     if (ok && event->stop_text) ok = (ch->stop_text = lp_strdup(event->stop_text)) != NULL;
     atomic_fetch_add(&a->service->n_repairs, (unsigned)lp_reply_n_repairs(ch->reply));
     if (ok && ch->n_calls && !ch->hit_length) keep(a, ch);

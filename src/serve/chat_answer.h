@@ -28,7 +28,7 @@ struct lp_chat_choice {
     int64_t n_reasoning;        // tokens of reasoning
     int64_t n_prompt, n_cached; // known from the first event on
     bool done;
-    bool hit_length; // done: max_tokens or the context ended it
+    bool hit_length; // max_tokens or the context ended it; known before the last pieces come
     char *stop_text; // done: the stop text that was met, or NULL
     int32_t stop_id; // done: the stop token (stop_token_ids) that was met, or -1
     void *sink;      // chat_answer.c's, during an event

@@ -103,15 +103,6 @@ json_t *lp_responses_object(const struct lp_answer *a, bool ended, const struct 
     return NULL;
 }
 
-// That it was cut must be known before its last pieces: a call among them, mended to valid JSON, is
-// no whole call.
-static bool take_event(struct lp_answer *a, const limpid_event *event, size_t choice,
-                       struct lp_bytes *out) {
-    if (event->kind == LIMPID_EVENT_DONE)
-        lp_chat_of(a)->choices[choice].hit_length = strcmp(event->finish_reason, "length") == 0;
-    return lp_chat_answer_event(a, event, choice, out);
-}
-
 static json_t *whole(struct lp_answer *a) {
     return lp_responses_object(a, true, NULL);
 }
@@ -122,7 +113,7 @@ static bool keep_alive(struct lp_answer *a, struct lp_bytes *out) {
 }
 
 const struct lp_chat_format lp_responses_format = {
-    .base = {.event = take_event,
+    .base = {.event = lp_chat_answer_event,
              .end = lp_responses_end,
              .whole = whole,
              .error = lp_api_error_json,

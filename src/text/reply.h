@@ -1,27 +1,27 @@
 // What a model has written, taken apart as it comes: reasoning, content, tool calls.
 //
-//     <think>I need the weather.</think>Let me look.<tool_call>get_weather<arg_key>city</arg_key>...
+//     <think>I need the weather.</think>Let me look.<tool_call>get_weather<arg_key>city</arg_key>.
 //            REASONING                  CONTENT                CALL       ARGUMENTS {"city": "...
 //
-// One parser for streams and whole answers: the pieces do not depend on how the text was cut when it
-// was pushed (adjacent pieces of one kind joined). A text is never lost: what cannot be a tool call
+// One parser for streams and whole answers: the pieces do not depend on how the text was cut when
+// it was pushed (adjacent pieces of one kind joined). A text is never lost: what cannot be a tool call
 // is text as it was written, where it stands. Nothing is held back longer than it takes to decide
 // what it is. Time is linear in the text; memory is what is held back (white space that a call may
 // follow, a value that is not a string).
 //
-// White space: </think> takes the line ends behind it along; what stands between </think>, calls and
-// the end, and what is in front of a call, is dropped. Reasoning of white space only is none.
+// White space: </think> takes the line ends behind it along; what stands between </think>, calls
+// and the end, and what is in front of a call, is dropped. Reasoning of white space only is none.
 //
 // Slips of the model are mended where it is plain what was meant, and counted:
-//   - a call inside the reasoning ends it, if it turns out to be one; a </think> behind it is dropped
+//   - a call inside the reasoning ends it, if it turns out to be one; a </think> later is dropped
 //   - tags left out: <arg_value>, </arg_value>, <arg_key> (then a name and a key that have run
 //     together are parted by the known tools), </arg_key>, </tool_call>, a section's opening
 //   - a key without a value, and text between pairs, become content behind the call
 //   - a key that comes twice: the first value has been sent and stays
 //   - a value that is not as its schema says: Python's spelling of JSON is read, anything else is a
 //     string
-//   - JSON arguments: see reply_json.h. Where they are broken beyond that, what came before is closed
-//     to an object, and the rest, up to the end of the call, is content
+//   - JSON arguments: see reply_json.h. Where they are broken beyond that, what came before is
+//     closed to an object, and the rest, up to the end of the call, is content
 //   - a text that ends inside a call: likewise closed; a pair whose value has not begun is left out
 // A name that no tool has is a call all the same. One that is none ([A-Za-z0-9_.:-], up to 128
 // bytes) makes the whole thing text.
@@ -99,8 +99,8 @@ int32_t lp_reply_n_calls(const struct lp_reply *reply); // CALL pieces so far
 int32_t lp_reply_n_repairs(const struct lp_reply *reply);
 
 // The JSON of a parameter that the model wrote as text (GLM, DSML), by the parameter's schema in
-// OpenAI's form (may be NULL). The types that it allows are those of type, enum, const, anyOf, oneOf,
-// allOf, nullable together.
+// OpenAI's form (may be NULL). The types that it allows are those of type, enum, const, anyOf,
+// oneOf, allOf, nullable together.
 //   - only strings: the text as it is
 //   - strings and others: JSON of one of the others, else the text as it is
 //   - no strings: JSON, numbers as they are written; else as Python writes it (True, None, single

@@ -1,8 +1,8 @@
 // JSON as a model writes it, made valid on the way through, without waiting for its end.
 //
 // Passed on as it comes: white space, numbers, strings, escapes. Mended, each counted: control
-// characters in strings are escaped; \d becomes \\d and half a surrogate pair U+FFFD; 'text' becomes
-// "text", a bare key a string, Python's True, False and None their JSON names; a comma before a
+// characters in strings are escaped; \d becomes \\d and half a surrogate pair U+FFFD; 'text'
+// becomes "text", a bare key a string, Python's True, False and None their JSON names; a comma before a
 // closing bracket is dropped; a closing bracket that was forgotten is put in front of the one that
 // closes more. Anything else is broken from there on.
 #ifndef LP_TEXT_REPLY_JSON_H
@@ -43,8 +43,8 @@ bool lp_reply_json_in_string(const struct lp_reply_json *json);
 void lp_reply_json_release(struct lp_reply_json *json);
 
 // The three below: false without memory.
-// A whole text (white space around it is allowed): appends its JSON. *n_repairs is -1 if it is none;
-// *out may have been written to.
+// A whole text (white space around it is allowed): appends its JSON. *n_repairs is -1 if it is
+// none; *out may have been written to.
 bool lp_reply_json_whole(struct lp_str text, struct lp_bytes *out, int *n_repairs);
 // *length of the JSON value at the beginning of text; 0: it is broken, SIZE_MAX: it is not whole.
 bool lp_reply_json_length(struct lp_str text, size_t *length);

@@ -237,8 +237,6 @@ static void unsupported_settings_are_refused_by_name(void **state) {
     (void)state;
     refuses("{\"prompt\": \"x\", \"length_penalty\": 0.1}", "length_penalty",
             "not supported in this version");
-    refuses("{\"prompt\": \"x\", \"guided_json\": {\"type\": \"object\"}}", "guided_json",
-            "not supported");
     refuses("{\"prompt\": \"x\", \"allowed_token_ids\": [1]}", "allowed_token_ids",
             "not supported");
     refuses("{\"prompt\": \"x\", \"use_beam_search\": true}", "use_beam_search", "not supported");

@@ -1,5 +1,5 @@
-// JSON made valid on its way. Expected values follow from the list at the head of reply_json.h; that
-// they are JSON is asked of jansson.
+// JSON made valid on its way. Expected values follow from the list at the head of reply_json.h;
+// that they are JSON is asked of jansson.
 #include "lp_test.h"
 
 #include <jansson.h>
