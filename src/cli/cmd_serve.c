@@ -309,7 +309,7 @@ static void settle(struct settings *s) {
     o->max_connections = connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : (int)connections;
 }
 
-#define N_OPTIONS 23
+#define N_OPTIONS 24
 
 static int run(int argc, char **argv) {
     struct lp_common common;
@@ -363,6 +363,8 @@ static int run(int argc, char **argv) {
         {"--stall-timeout", LP_OPT_FLOAT, &s.server.stall_s, "S",
          "health turns red when a step takes longer (default 300)"},
         {"--max-body", LP_OPT_INT, &s.max_body_mib, "MIB", "largest request body (default 32)"},
+        {"--debug-prompts", LP_OPT_FLAG, &s.server.debug_prompts, NULL,
+         "show the tokens of the last prompt at /debug/last-prompt, to all who may use the server"},
         {"--access-log", LP_OPT_TEXT, &s.server.access_log, "FILE",
          "a JSON line for each request; - = standard error"},
     };

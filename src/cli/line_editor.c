@@ -111,6 +111,7 @@ static int next_character(EditLine *line, wchar_t *out) {
             *out = decode(c, n);
             return 1;
         case LP_UTF8_BAD:
+            if (n > 1) e->at--; // the byte that does not belong is a key of its own
             *out = 0xfffd;
             return 1;
         case LP_UTF8_CUT:
@@ -285,6 +286,7 @@ enum lp_typed lp_editor_read(struct lp_editor *e, const char *prompt, const char
     lp_bytes_clear(&e->typed);
     lp_interrupt_clear();
     el_resize(e->line); // the window may have changed meanwhile
+    el_set(e->line, EL_PREP_TERM, 1); // before the prompt shows that keys may come
     const char *text = el_gets(e->line, &n);
     if (e->interrupted)
         take_unfinished(e);

@@ -120,14 +120,14 @@ static bool get_name(struct reader *in, const json_t *block, const char *path, c
 }
 
 static bool read_text(struct reader *in, const json_t *block, const char *path) {
-    struct lp_str text;
+    struct lp_str text = {0};
     if (!get_text(in, block, path, "text", &text)) return false;
     add_text(in, text);
     return true;
 }
 
 static bool read_thinking(struct reader *in, const json_t *block, const char *path) {
-    struct lp_str text;
+    struct lp_str text = {0};
     if (!get_text(in, block, path, "thinking", &text)) return false;
     lp_bytes_append(&in->thinking, text.data, text.len);
     return true;

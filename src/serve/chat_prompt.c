@@ -367,6 +367,12 @@ static bool any_strict(const json_t *tools) {
     return false;
 }
 
+// JSON is a form of what is said, beside which calls may be made; a regular expression, choice or
+// grammar is one of all that is written.
+static bool is_of_all(const struct lp_completion_params *params) {
+    return params->grammar_kind && strncmp(params->grammar_kind, "json", 4) != 0;
+}
+
 // Tool calls join what else the answer must match in one grammar.
 static bool constrain_tools(const struct lp_chat_request *r, struct lp_completion_params *params,
                             const struct lp_chat_prompt *p, struct lp_api_error *err) {
@@ -377,6 +383,11 @@ static bool constrain_tools(const struct lp_chat_request *r, struct lp_completio
                               "tool_choice asks for a tool call, but the model's chat template has "
                               "none that this server knows");
     }
+    if (required && is_of_all(params))
+        return lp_api_invalid(err, "tool_choice",
+                              "tool_choice asks for a tool call and another field for an answer of "
+                              "another form; leave out one of them");
+    if (is_of_all(params)) return true;
     if (!required && !params->grammar_kind && !r->one_call && !any_strict(r->tools)) return true;
     json_t *tools = callable(r);
     json_t *source =

@@ -142,6 +142,7 @@ def join_calls(calls, deltas):
         call["n_ids"] += "id" in delta
         call["n_names"] += "name" in function
         call["n_deltas"] += 1
+        call["many"] = call["n_deltas"] > 10
 
 
 NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\[\\"n])*"'

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""API tests against live servers: tests/api/*.case, the checks of answers.py and those of serving.py.
+"""API tests against live servers: tests/api/*.case, the checks of answers.py, chats.py and serving.py.
 
     run_cases.py LIMPID MODEL [--only WORD] [-- OPTIONS OF limpid serve]
 
@@ -31,6 +31,7 @@ import time
 import traceback
 
 import answers
+import chats
 import serving
 from client import Server, parse_stream
 
@@ -151,7 +152,7 @@ def main():
         server = Server(limpid, model, [*server_options, *options])
         for case in cases:
             tally.run(case.where, run_case, server, case)
-        for check in answers.CHECKS if server_options == ANSWERS_OPTIONS else []:
+        for check in [*answers.CHECKS, *chats.CHECKS] if server_options == ANSWERS_OPTIONS else []:
             tally.run(check.__name__, check, server)
         tally.run(f"stop_{' '.join(server_options)}" if not only else only, server.stop)
     for check in serving.CHECKS:

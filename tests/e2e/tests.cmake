@@ -52,6 +52,16 @@ add_test(NAME e2e_bad_gguf
                  ${CMAKE_SOURCE_DIR}/tests/golden/dsa_sparse.gguf ${e2e_mode})
 set_tests_properties(e2e_bad_gguf PROPERTIES LABELS e2e TIMEOUT 1800 RUN_SERIAL TRUE)
 
+# Answers that must match a grammar do, with drafts and pre-emption too.
+add_executable(constrained ${e2e}/constrained.c)
+target_link_libraries(constrained PRIVATE lp_engine PkgConfig::JANSSON)
+set(n_constrained 8)
+if(LIMPID_SANITIZE)
+  set(n_constrained 1)
+endif()
+add_test(NAME e2e_constrained COMMAND constrained ${CMAKE_SOURCE_DIR}/models/mini-glm-dsa.gguf ${n_constrained})
+set_tests_properties(e2e_constrained PROPERTIES LABELS e2e TIMEOUT 1800)
+
 # The committed golden files are what their generator writes.
 add_test(NAME golden_data COMMAND Python3::Interpreter -B ${e2e}/golden_data.py)
 set_tests_properties(golden_data PROPERTIES SKIP_RETURN_CODE 77)

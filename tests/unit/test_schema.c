@@ -2,6 +2,8 @@
 // that is written (order of members, white space, no others) from docs/structured-output.md.
 #include "grammar_rows.h"
 
+#include "base/alloc.h"
+
 #define OBJ(properties) "{\"type\":\"object\",\"properties\":{" properties "}"
 #define CLOSED ",\"additionalProperties\":false}"
 
@@ -553,6 +555,31 @@ static void test_deep_schemas_are_refused(void **state) {
     lp_bytes_release(&text);
 }
 
+// Every allocation of ours in turn: MEMORY, and nothing leaks (a sanitizer sees to that).
+static void test_failing_allocations(void **state) {
+    (void)state;
+    static const char schema[] =
+        "{\"$ref\":\"#/$defs/"
+        "t\",\"required\":[\"a\"],\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":"
+        "{\"a\":{\"type\":\"string\",\"pattern\":\"^[a-c]+x$\"},\"b\":{\"type\":\"integer\","
+        "\"multipleOf\":7},"
+        "\"c\":{\"oneOf\":[{\"const\":[1,\"x\"]},{\"$ref\":\"#/$defs/"
+        "t\"}]}},\"maxProperties\":3}}}";
+    lp_status status = LP_STATUS_MEMORY;
+    size_t nth = 0;
+    while (status == LP_STATUS_MEMORY && nth < 100000) {
+        struct lp_grammar *grammar;
+        struct lp_err err = {0};
+        lp_alloc_fail_after(++nth);
+        status = lp_grammar_compile(&grammar, LP_GRAMMAR_SCHEMA, lp_str_from(schema), NULL, NULL,
+                                    NULL, &err);
+        lp_alloc_fail_after(0);
+        lp_grammar_put(grammar);
+    }
+    assert_int_equal(status, LP_OK);
+    assert_true(nth > 50);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scalars),
@@ -567,6 +594,7 @@ int main(void) {
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_hostile_references_meet_a_limit),
         cmocka_unit_test(test_deep_schemas_are_refused),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
