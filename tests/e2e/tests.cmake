@@ -68,3 +68,7 @@ set_tests_properties(golden_data PROPERTIES SKIP_RETURN_CODE 77)
 
 # Include directions, and headers that compile alone.
 add_test(NAME layers COMMAND Python3::Interpreter -B ${CMAKE_SOURCE_DIR}/tests/layers.py ${CMAKE_C_COMPILER})
+set(folders base trace quant gguf text grammar backend kv attention model engine serve cli)
+list(TRANSFORM folders REPLACE "(.+)" "$<TARGET_FILE:lp_\\1>" OUTPUT_VARIABLE archives)
+add_test(NAME duplicate_symbols
+         COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/duplicate_symbols.py ${archives})
