@@ -8,6 +8,7 @@ cd "$(dirname "$0")"
 . tools/setup_debian.sh
 setup_packages tests
 setup_python
+setup_clients
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 
 jobs=$(nproc)
@@ -17,7 +18,8 @@ for preset in release asan; do
     echo "== $preset: build"
     log=build/$preset/build.log
     mkdir -p "build/$preset"
-    if ! { cmake --preset "$preset" -DPython3_EXECUTABLE="$python" && cmake --build --preset "$preset"; } >"$log" 2>&1; then
+    if ! { cmake --preset "$preset" -DPython3_EXECUTABLE="$python" \
+        -DLIMPID_CLIENTS_PYTHON="$clients_python" && cmake --build --preset "$preset"; } >"$log" 2>&1; then
         tail -n 60 "$log" >&2
         echo "the $preset build failed; all of its output is in $log" >&2
         exit 1

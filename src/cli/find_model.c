@@ -186,6 +186,12 @@ static int fail_unreadable(const char *path, const char *what, const char *why, 
     return fail(&text, LP_EXIT_FAILURE);
 }
 
+static int use_file(char **path, const char *file) {
+    return access(file, R_OK) && errno == EACCES
+               ? fail_unreadable(file, "file", strerror(EACCES), "+r")
+               : keep(path, file);
+}
+
 static int use_only_set(char **path, const struct lp_model_set *set) {
     struct lp_bytes text = {0};
     add_path(&text, set->path);
@@ -195,7 +201,7 @@ static int use_only_set(char **path, const struct lp_model_set *set) {
     lp_bytes_puts(&text, ")");
     if (text.data) fprintf(stderr, "limpid: the model of the folder: %s\n", text.data);
     lp_bytes_release(&text);
-    return keep(path, set->path);
+    return use_file(path, set->path);
 }
 
 static int find_in_folder(char **path, const char *folder, const struct lp_command *command) {
@@ -231,11 +237,9 @@ static int find_file(char **path, const char *file, const struct lp_command *com
         add_command(&text, command, "model.gguf");
         return fail(&text, LP_EXIT_FAILURE);
     }
-    if (access(file, R_OK) && errno == EACCES)
-        return fail_unreadable(file, "file", strerror(EACCES), "+r");
     if (!lp_model_set_look(&set, file)) return lp_fail_text("out of memory: the model's path");
     int status =
-        set.n_parts > 1 && set.n_missing ? fail_incomplete(&set, command) : keep(path, file);
+        set.n_parts > 1 && set.n_missing ? fail_incomplete(&set, command) : use_file(path, file);
     lp_free(set.path);
     return status;
 }
@@ -281,7 +285,11 @@ int lp_find_model(char **path, const char *given, const struct lp_command *comma
     if (stat(given, &st) == 0)
         return S_ISDIR(st.st_mode) ? find_in_folder(path, given, command)
                                    : find_file(path, given, command);
-    if (errno == EACCES) return lp_fail_text("cannot look at %s: %s", given, strerror(EACCES));
+    if (errno == EACCES) {
+        char folder[PATH_MAX];
+        split_path(given, folder);
+        return fail_unreadable(folder[0] ? folder : ".", "folder", strerror(EACCES), "+rx");
+    }
     struct lp_bytes text = {0};
     if (lp_remote_advice(&text, given, command->name)) return fail(&text, LP_EXIT_FAILURE);
     struct lp_model_set set; // one part that is not there, of a set that is

@@ -285,7 +285,7 @@ enum lp_typed lp_editor_read(struct lp_editor *e, const char *prompt, const char
     e->interrupted = false;
     lp_bytes_clear(&e->typed);
     lp_interrupt_clear();
-    el_resize(e->line); // the window may have changed meanwhile
+    el_resize(e->line);               // the window may have changed meanwhile
     el_set(e->line, EL_PREP_TERM, 1); // before the prompt shows that keys may come
     const char *text = el_gets(e->line, &n);
     if (e->interrupted)

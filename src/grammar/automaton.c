@@ -6,8 +6,7 @@
 #include "grammar/grow.h"
 
 #define MAX_STATES ((size_t)1 << 20)
-#define MAX_NEED 255       // fits lp_state.need
-#define EXPANDED_STATES 64 // a repetition that takes more as copies is counted on the stack
+#define MAX_NEED 255 // fits lp_state.need
 
 // ---- single states ----
 
@@ -166,8 +165,7 @@ static uint32_t compile_counted(struct lp_compile *c, lp_gb_node body, int32_t m
                                                    .max = max,
                                                    .body = first,
                                                    .next = next,
-                                                   .min_len = facts->min_len ? facts->min_len : 1,
-                                                   .nullable = facts->nullable};
+                                                   .min_len = facts->min_len ? facts->min_len : 1};
     if (!first) return min == 0 ? next : 0;
     return lp_compile_state(c, (struct lp_state){.kind = LP_STATE_ENTER,
                                                  .need = (uint8_t)(min == 0 ? out : again),
@@ -179,7 +177,7 @@ static uint32_t compile_repeat(struct lp_compile *c, const struct lp_gb_item *it
     int32_t min = body->nullable ? 0 : item->min, max = item->max;
     if (body->need == LP_NEED_NEVER) return min == 0 ? next : 0;
     int64_t copies = max < 0 ? min : max;
-    if (copies <= 1 || copies * ((int64_t)body->n_states + 1) <= EXPANDED_STATES)
+    if (copies <= 1 || copies * ((int64_t)body->n_states + 1) <= LP_EXPANDED_STATES)
         return compile_copies(c, item->first, min, max, next);
     return compile_counted(c, item->first, min, max, next);
 }

@@ -38,7 +38,6 @@ struct lp_repetition {
     int32_t min, max; // max -1: any number
     uint32_t body, next;
     uint32_t min_len; // bytes of one time through; at least 1
-    bool nullable;    // the body may match "" (then min is 0)
 };
 
 struct lp_automaton {

@@ -15,7 +15,7 @@ struct lp_gb_range {
     uint32_t first, last; // Unicode code points
 };
 
-struct lp_gb *lp_gb_new(void); // NULL without memory
+struct lp_gb *lp_gb_new(void);    // NULL without memory
 void lp_gb_free(struct lp_gb *b); // NULL is allowed
 bool lp_gb_failed(const struct lp_gb *b);
 // The compiler's own failure, with its sentence; the first one stands. Returns node 0.
@@ -24,15 +24,17 @@ lp_gb_node lp_gb_fail(struct lp_gb *b, lp_status status, const char *format, ...
 // Why it failed; LP_OK if it did not.
 lp_status lp_gb_error(const struct lp_gb *b, struct lp_err *err);
 
-lp_gb_node lp_gb_empty(struct lp_gb *b);                       // matches ""
-lp_gb_node lp_gb_never(struct lp_gb *b);                       // matches nothing
-lp_gb_node lp_gb_text(struct lp_gb *b, struct lp_str text);    // these bytes
-// One character in one of the ranges (any order, may overlap), or in none of them.
+lp_gb_node lp_gb_empty(struct lp_gb *b);                    // matches ""
+lp_gb_node lp_gb_never(struct lp_gb *b);                    // matches nothing
+lp_gb_node lp_gb_text(struct lp_gb *b, struct lp_str text); // these bytes, whole UTF-8
+// One character in one of the ranges (any order, may overlap), or in none of them. INVALID: a range
+// that runs backwards or past U+10FFFF. Surrogates are no characters and are left out.
 lp_gb_node lp_gb_class(struct lp_gb *b, const struct lp_gb_range *ranges, size_t n, bool negated);
-lp_gb_node lp_gb_token(struct lp_gb *b, int32_t id);           // this control token
+lp_gb_node lp_gb_token(struct lp_gb *b, int32_t id); // this control token
 lp_gb_node lp_gb_sequence(struct lp_gb *b, const lp_gb_node *nodes, size_t n);
 lp_gb_node lp_gb_choice(struct lp_gb *b, const lp_gb_node *nodes, size_t n);
-// min to max times; max < 0: any number. Takes room of the order of log or max copies: bounded.
+// min to max times; max < 0: any number. A short one becomes copies; of a long one there is one copy,
+// and a count on the stack while matching.
 lp_gb_node lp_gb_repeat(struct lp_gb *b, lp_gb_node node, int64_t min, int64_t max);
 lp_gb_node lp_gb_optional(struct lp_gb *b, lp_gb_node node);
 
@@ -61,7 +63,7 @@ lp_gb_node lp_grammar_from_gbnf(struct lp_gb *b, struct lp_str text); // gbnf.c
 //    "parallel": true,           more than one
 //    "content": {"kind": "json_schema", "source": "..."}}    what else may be written (optional;
 //                                without it and not required: any text)
-lp_gb_node lp_grammar_from_tools(struct lp_gb *b, struct lp_str source,
-                                 lp_find_token_fn find_token, void *user); // tools.c
+lp_gb_node lp_grammar_from_tools(struct lp_gb *b, struct lp_str source, lp_find_token_fn find_token,
+                                 void *user); // tools.c
 
 #endif

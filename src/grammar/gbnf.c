@@ -326,6 +326,8 @@ static void parse_rule(struct gbnf *g) {
 
 lp_gb_node lp_grammar_from_gbnf(struct lp_gb *b, struct lp_str text) {
     struct gbnf g = {.b = b, .at = text.data, .begin = text.data, .end = text.data + text.len};
+    if (!LP_GROW(g.nodes, g.nodes_capacity, 1))
+        return lp_gb_fail(b, LP_STATUS_MEMORY, "out of memory: the grammar");
     skip_space(&g, true);
     while (g.at < g.end && !lp_gb_failed(b)) {
         parse_rule(&g);

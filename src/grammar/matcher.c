@@ -34,15 +34,22 @@ void lp_matcher_free(struct lp_matcher *m) {
     lp_free(m);
 }
 
-static const char *failure_text(const struct lp_dfa *dfa) {
-    static const char *const texts[] = {
-        [LP_DFA_OK] = "",
-        [LP_DFA_MEMORY] = "out of memory: the tokens that the grammar allows",
-        [LP_DFA_TOO_LARGE] = "the grammar is too ambiguous here: it takes too much memory to find "
-                             "the tokens that it allows",
-        [LP_DFA_TOO_LONG] = "the grammar is too ambiguous here: it takes too long to find the "
-                            "tokens that it allows"};
-    return texts[dfa->failure];
+// Why nothing comes next; other: when nothing has failed.
+static const char *failure_text(const struct lp_dfa *dfa, const char *other) {
+    switch (dfa->failure) {
+    case LP_DFA_OK:
+        break;
+    case LP_DFA_MEMORY:
+        return "out of memory: the tokens that the grammar allows";
+    case LP_DFA_TOO_LARGE:
+        return "the grammar is too ambiguous here: it takes too much memory to find the tokens "
+               "that "
+               "it allows";
+    case LP_DFA_TOO_LONG:
+        return "the grammar is too ambiguous here: it takes too long to find the tokens that it "
+               "allows";
+    }
+    return dfa->was_cut ? "the grammar is too ambiguous here: no way on could be followed" : other;
 }
 
 const uint32_t *lp_matcher_mask(struct lp_matcher *m) {
@@ -51,14 +58,12 @@ const uint32_t *lp_matcher_mask(struct lp_matcher *m) {
     pthread_mutex_lock(&g->lock);
     lp_dfa_begin(&g->dfa);
     struct lp_mask *mask = lp_masks_take(&g->masks, m->at.set);
-    m->failure = failure_text(&g->dfa);
     if (mask && mask->is_empty && !m->can_end) {
-        m->failure = g->dfa.was_cut
-                         ? "the grammar is too ambiguous here: no way on could be followed"
-                         : "no token of the vocabulary goes on as the grammar asks";
         lp_mask_put(mask);
         mask = NULL;
     }
+    m->failure =
+        mask ? "" : failure_text(&g->dfa, "no token of the vocabulary goes on as the grammar asks");
     m->mask = mask;
     lp_grammar_trim(g);
     pthread_mutex_unlock(&g->lock);
@@ -90,7 +95,8 @@ bool lp_matcher_accept(struct lp_matcher *m, int32_t id) {
     lp_dfa_begin(&g->dfa);
     uint32_t set = behind(g, m->at.set, id);
     bool is_allowed = set > LP_SET_DEAD;
-    m->failure = is_allowed ? "" : failure_text(&g->dfa);
+    m->failure =
+        is_allowed ? "" : failure_text(&g->dfa, "the grammar does not allow the token that came");
     if (is_allowed) {
         lp_mask_put(m->mask);
         m->mask = NULL;

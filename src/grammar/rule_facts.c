@@ -7,7 +7,6 @@
 #include "grammar/utf8_ranges.h"
 
 #define SATURATED 0x3FFFFFFFu
-#define EXPANDED_STATES 64 // as in automaton.c, for the estimate only
 
 static uint32_t add(uint32_t a, uint32_t b) {
     return a > SATURATED - b ? SATURATED : a + b;
@@ -156,7 +155,7 @@ static struct lp_node_facts facts_of_repeat(const struct lp_gb_item *item,
     }
     uint32_t copies = (uint32_t)(item->max < 0 ? item->min : item->max);
     f.n_states = times(add(body.n_states, 1), copies);
-    if (f.n_states > EXPANDED_STATES) f.n_states = add(body.n_states, 2);
+    if (f.n_states > LP_EXPANDED_STATES) f.n_states = add(body.n_states, 2);
     return f;
 }
 

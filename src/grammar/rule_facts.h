@@ -5,6 +5,8 @@
 
 #include "grammar/build_parts.h"
 
+// A repetition that takes more states than this as copies is one copy, counted on the stack.
+#define LP_EXPANDED_STATES 64
 #define LP_NEED_NEVER 0xFFFFu // `need` of what nothing can match
 
 struct lp_node_facts {

@@ -136,7 +136,7 @@ static lp_gb_node emit_values(struct lp_schema *s, json_t *flat) {
     size_t i;
     json_t *value;
     json_array_foreach(json_object_get(flat, "enum"), i, value) {
-        if (lp_gb_failed(s->b) || !lp_schema_accepts(s, flat, value)) continue;
+        if (lp_gb_failed(s->b) || !lp_schema_fits_beside_enum(s, flat, value)) continue;
         if (json_is_real(value) && s->integers_as_doubles &&
             !(json_real_value(value) < 0x1p53 && json_real_value(value) > -0x1p53))
             lp_schema_fail(s, LP_STATUS_UNSUPPORTED,

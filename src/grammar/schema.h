@@ -112,6 +112,8 @@ json_t *lp_schema_both(json_t *a, json_t *b);
 bool lp_schema_are_apart(struct lp_schema *s, json_t *flat_a, json_t *flat_b, int depth);
 // Is this value of the schema's own source valid? Formats are not looked at.
 bool lp_schema_accepts(struct lp_schema *s, json_t *schema, const json_t *value);
+// The same of a plain schema without its "enum".
+bool lp_schema_fits_beside_enum(struct lp_schema *s, const json_t *flat, const json_t *value);
 bool lp_schema_same_value(const json_t *a, const json_t *b);
 
 // ---- one file per type; flat is plain ----

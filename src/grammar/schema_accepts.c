@@ -133,20 +133,24 @@ static bool object_fits(struct lp_schema *s, const json_t *flat, const json_t *v
 
 // ---- the whole ----
 
-static bool plain_accepts(struct lp_schema *s, const json_t *flat, const json_t *value) {
-    unsigned type = type_of(value), types = lp_schema_types(flat);
-    if (!(types & type)) return false;
-    const json_t *list = json_object_get(flat, "enum");
-    bool is_listed = !list;
-    size_t i;
-    json_t *item;
-    json_array_foreach(list, i, item) is_listed |= lp_schema_same_value(item, value);
-    if (!is_listed || !lp_schema_spend(s, 1 + json_array_size(list) / 8)) return false;
+bool lp_schema_fits_beside_enum(struct lp_schema *s, const json_t *flat, const json_t *value) {
+    unsigned type = type_of(value);
+    if (!lp_schema_spend(s, 1) || !(lp_schema_types(flat) & type)) return false;
     long double number;
     if (is_number(value, &number)) return number_fits(flat, number);
     if (type == LP_TYPE_STRING) return string_fits(s, flat, value);
     if (type == LP_TYPE_ARRAY) return array_fits(s, flat, value);
     return type != LP_TYPE_OBJECT || object_fits(s, flat, value);
+}
+
+static bool plain_accepts(struct lp_schema *s, const json_t *flat, const json_t *value) {
+    const json_t *list = json_object_get(flat, "enum");
+    bool is_listed = !list;
+    size_t i;
+    json_t *item;
+    json_array_foreach(list, i, item) is_listed |= lp_schema_same_value(item, value);
+    return is_listed && lp_schema_spend(s, json_array_size(list) / 64) &&
+           lp_schema_fits_beside_enum(s, flat, value);
 }
 
 bool lp_schema_accepts(struct lp_schema *s, json_t *schema, const json_t *value) {

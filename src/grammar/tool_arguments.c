@@ -38,7 +38,7 @@ static void add_listed(struct values *v, json_t *flat) {
     size_t i;
     json_t *value;
     json_array_foreach(json_object_get(flat, "enum"), i, value) {
-        if (!lp_schema_accepts(v->s, flat, value)) continue;
+        if (!lp_schema_fits_beside_enum(v->s, flat, value)) continue;
         struct lp_str text = lp_jg_str(value);
         if (!json_is_string(value))
             lp_gb_list_add(v->s->b, &v->json, lp_jg_literal(v->s->jg, value));

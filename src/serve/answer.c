@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "base/alloc.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "serve/engine_view.h"
 #include "serve/json_out.h"
@@ -59,17 +60,25 @@ static bool whole_answer(struct lp_answer *a, struct lp_http_reply *reply,
 
 // ---- streams ----
 
+// How long to wait for the next event: there may be many that nothing is sent for.
+static int64_t wait_ms(const struct lp_answer *a, uint64_t since_ns) {
+    int64_t limit = a->service->keepalive_ms;
+    if (limit <= 0) return -1;
+    int64_t waited = (int64_t)((lp_clock_ns() - since_ns) / 1000000u);
+    return waited < limit ? limit - waited : 0;
+}
+
 // Appends what comes next, which may be a sign of life; behind the last event also the stream's end.
 static bool stream_events(struct lp_answer *a, struct lp_bytes *out, struct lp_api_error *err) {
-    int64_t keepalive_ms = a->service->keepalive_ms;
+    uint64_t since = lp_clock_ns();
     while (out->len == 0) {
-        bool some;
-        if (!next_event(a, keepalive_ms > 0 ? keepalive_ms : -1, out, &some, err)) return false;
-        bool ok = true;
-        if (!some)
-            ok = a->format->keep_alive(a, out);
-        else if (lp_generation_ended(&a->generation))
+        bool some, ok = true;
+        int64_t wait = wait_ms(a, since);
+        if (!next_event(a, wait, out, &some, err)) return false;
+        if (some && lp_generation_ended(&a->generation))
             ok = a->format->end(a, out);
+        else if (out->len == 0 && (!some || wait == 0))
+            ok = a->format->keep_alive(a, out);
         if (!ok || out->failed) return lp_api_out_of_memory(err);
     }
     return true;

@@ -213,11 +213,18 @@ bool lp_anthropic_read(struct lp_chat_request *r, const json_t *root, struct lp_
 // Before thinking, which has the last word on whether there is any.
 static bool read_effort(struct lp_chat_request *r, const struct lp_service *service,
                         const json_t *root, struct lp_api_error *err) {
+    static const char *const efforts[] = {"low", "medium", "high", "xhigh", "max"};
+    static const char path[] = "output_config.effort";
     const json_t *config;
     const char *effort = NULL;
-    return get_object(root, "output_config", "output_config", &config, err) &&
-           lp_json_get_string(config, "effort", "output_config.effort", &effort, err) &&
-           (!effort || lp_chat_set_effort(r, service, effort, err));
+    if (!get_object(root, "output_config", "output_config", &config, err) ||
+        !lp_json_get_string(config, "effort", path, &effort, err))
+        return false;
+    if (!effort) return true;
+    for (size_t i = 0; i < sizeof efforts / sizeof efforts[0]; i++)
+        if (strcmp(effort, efforts[i]) == 0) return lp_chat_set_effort(r, service, effort, err);
+    return lp_api_invalid(err, path, "%s is '%.40s', expected low, medium, high, xhigh or max",
+                          path, effort);
 }
 
 static json_t *parse_prompt(struct lp_service *service, struct lp_chat_request *r, const char *body,

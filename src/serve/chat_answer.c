@@ -183,8 +183,7 @@ static bool take_token(struct lp_answer *a, struct lp_chat_choice *ch, const lim
     const struct lp_chat_answer *s = a->state;
     bool reasoning = lp_reply_in_reasoning(ch->reply);
     bool ok = lp_bytes_append(&ch->ids, &event->token, sizeof event->token);
-    if (ok && s->with_logprobs)
-        ok = lp_chat_logprobs_add(&ch->logprobs, &a->completion, event);
+    if (ok && s->with_logprobs) ok = lp_chat_logprobs_add(&ch->logprobs, &a->completion, event);
     ok = ok && lp_reply_push(ch->reply, (struct lp_str){event->text, event->text_len});
     // The token of </think> is one of reasoning, as OpenAI and vLLM count.
     if (reasoning) ch->n_reasoning++;
@@ -229,6 +228,7 @@ struct lp_chat_usage lp_chat_answer_usage(const struct lp_answer *a) {
     struct lp_chat_usage usage = {.prompt = a->generation.n_prompt_tokens,
                                   .cached = a->generation.n_cached,
                                   .generated = a->generation.n_generated};
-    for (size_t i = 0; i < a->completion.n_choices; i++) usage.reasoning += s->choices[i].n_reasoning;
+    for (size_t i = 0; i < a->completion.n_choices; i++)
+        usage.reasoning += s->choices[i].n_reasoning;
     return usage;
 }

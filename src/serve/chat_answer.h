@@ -22,7 +22,7 @@ struct lp_chat_choice {
     struct lp_bytes reasoning, content; // so far
     struct lp_chat_call *calls;         // [n_calls]
     size_t n_calls;
-    json_t *logprobs; // entries (OpenAI's form) since they were last taken, or NULL
+    json_t *logprobs;           // entries (OpenAI's form) since they were last taken, or NULL
     struct lp_bytes ids;        // int32_t tokens generated
     size_t n_ids_sent;          // formats that send ids: how many have been
     int64_t n_reasoning;        // tokens of reasoning
@@ -37,7 +37,7 @@ struct lp_chat_choice {
 struct lp_chat_answer;
 
 struct lp_chat_format {
-    struct lp_format base; // .event, .release: lp_chat_answer_event, lp_chat_answer_release
+    struct lp_format base;   // .event, .release: lp_chat_answer_event, lp_chat_answer_release
     const char *id_prefix;   // of the answer: "chatcmpl-"
     const char *call_prefix; // of tool calls: "call_"
     // Each appends server-sent events to out, unless that is NULL; each may be NULL. False without
@@ -54,8 +54,8 @@ struct lp_chat_answer { // a->state
     struct lp_chat_prompt prompt;
     struct lp_chat_choice *choices; // [completion.n_choices]
     bool with_logprobs;
-    json_t *echo; // what the format wants to keep of the request; owned
-    void *extra;  // the format's own; freed with lp_free
+    json_t *echo;                       // what the format wants to keep of the request; owned
+    void *extra;                        // the format's own; freed with lp_free
     void (*release_extra)(void *extra); // before that; may be NULL
 };
 

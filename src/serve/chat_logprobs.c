@@ -23,8 +23,8 @@ bool lp_chat_logprobs_add(json_t **entries, const struct lp_completion *c,
     json_t *one = token_json(c, event->token, (double)event->logprob), *top = json_array();
     bool ok = one && top;
     for (int32_t i = 0; ok && i < event->n_top; i++)
-        ok = json_array_append_new(top, token_json(c, event->top_ids[i],
-                                                   (double)event->top_logprobs[i])) == 0;
+        ok = json_array_append_new(
+                 top, token_json(c, event->top_ids[i], (double)event->top_logprobs[i])) == 0;
     ok = ok && json_object_set(one, "top_logprobs", top) == 0 &&
          json_array_append(*entries, one) == 0;
     json_decref(one);

@@ -100,8 +100,7 @@ static bool is_assistant(const json_t *message) {
 static bool add_reasoning(const struct lp_service *service, json_t *message) {
     if (lp_json_field(message, "reasoning_content")) return true;
     json_t *given = json_object_get(message, "reasoning");
-    if (json_is_string(given))
-        return json_object_set(message, "reasoning_content", given) == 0;
+    if (json_is_string(given)) return json_object_set(message, "reasoning_content", given) == 0;
     struct lp_turn *turn = turn_of(service, message);
     bool ok = true;
     if (turn && turn->reasoning.len)
@@ -134,8 +133,7 @@ static json_t *options_json(const struct lp_chat_request *r, bool generation_pro
         json_decref(out);
         out = NULL;
     }
-    if (out && !generation_prompt)
-        json_object_set_new(out, "add_generation_prompt", json_false());
+    if (out && !generation_prompt) json_object_set_new(out, "add_generation_prompt", json_false());
     return out;
 }
 
@@ -223,9 +221,8 @@ static json_t *arguments_of(const json_t *function) {
 static bool same_call(const json_t *a, const json_t *b) {
     const json_t *fa = json_object_get(a, "function"), *fb = json_object_get(b, "function");
     json_t *x = arguments_of(fa), *y = arguments_of(fb);
-    bool same =
-        x && y && json_equal(x, y) &&
-        json_equal(json_object_get(fa, "name"), json_object_get(fb, "name"));
+    bool same = x && y && json_equal(x, y) &&
+                json_equal(json_object_get(fa, "name"), json_object_get(fb, "name"));
     json_decref(x);
     json_decref(y);
     return same;
@@ -265,8 +262,8 @@ static size_t end_of_turn(struct lp_service *service, const struct lp_chat_reque
     json_t *head = prepare(service, messages, i + 1);
     bool ok = head && render(service, r, head, false, &until, &ignored);
     struct lp_str shorter = lp_bytes_view(&until);
-    size_t end = ok && shorter.len >= turn->prompt.len && starts_at(text, 0, shorter) ? shorter.len
-                                                                                      : 0;
+    size_t end =
+        ok && shorter.len >= turn->prompt.len && starts_at(text, 0, shorter) ? shorter.len : 0;
     if (end >= turn->prompt.len + turn->end.len && turn->end.len &&
         starts_at(text, end - turn->end.len, turn->end))
         end -= turn->end.len;
@@ -313,15 +310,15 @@ static bool find_and_tokenize(struct lp_service *service, const struct lp_chat_r
     size_t end = 0;
     struct lp_turn *turn = find_turn(service, r, messages, text, &end);
     if (turn) p->n_exact = turn->n_prompt + turn->n_answer;
-    bool ok = tokenize(service, turn, (struct lp_str){text.data + end, text.len - end}, ids, n_ids,
-                       err);
+    bool ok =
+        tokenize(service, turn, (struct lp_str){text.data + end, text.len - end}, ids, n_ids, err);
     lp_turn_put(turn);
     return ok;
 }
 
 bool lp_chat_prompt_make(struct lp_service *service, const struct lp_chat_request *r,
-                    struct lp_chat_prompt *p, int32_t **ids, size_t *n_ids,
-                    struct lp_api_error *err) {
+                         struct lp_chat_prompt *p, int32_t **ids, size_t *n_ids,
+                         struct lp_api_error *err) {
     size_t n = json_array_size(r->messages);
     const json_t *final = r->continue_final && n ? json_array_get(r->messages, n - 1) : NULL;
     json_t *messages = prepare(service, r->messages, final ? n - 1 : n);
@@ -330,8 +327,8 @@ bool lp_chat_prompt_make(struct lp_service *service, const struct lp_chat_reques
     p->reads_tools = r->tools && json_array_size(r->tools) && r->tool_choice != LP_TOOLS_NONE &&
                      p->syntax != LP_SYNTAX_PLAIN;
     p->tools = p->reads_tools ? json_incref(r->tools) : NULL;
-    bool ok = messages ? render(service, r, messages, true, &p->text, err)
-                       : lp_api_out_of_memory(err);
+    bool ok =
+        messages ? render(service, r, messages, true, &p->text, err) : lp_api_out_of_memory(err);
     if (ok) {
         p->in_reasoning = ends_with(trimmed_end(lp_bytes_view(&p->text)), THINK);
         if (final) {
@@ -390,9 +387,8 @@ static bool constrain_tools(const struct lp_chat_request *r, struct lp_completio
     if (is_of_all(params)) return true;
     if (!required && !params->grammar_kind && !r->one_call && !any_strict(r->tools)) return true;
     json_t *tools = callable(r);
-    json_t *source =
-        json_pack("{s:s, s:o, s:b, s:b}", "syntax", lp_reply_syntax_name(p->syntax), "tools", tools,
-                  "required", required, "parallel", !r->one_call);
+    json_t *source = json_pack("{s:s, s:o, s:b, s:b}", "syntax", lp_reply_syntax_name(p->syntax),
+                               "tools", tools, "required", required, "parallel", !r->one_call);
     if (source && params->grammar_kind && !required)
         json_object_set_new(source, "content",
                             json_pack("{s:s, s:s%}", "kind", params->grammar_kind, "source",
@@ -428,7 +424,8 @@ static bool show_markers(const struct lp_completion *c, const struct lp_chat_pro
     if (!(params->shown_ids = lp_alloc(n, sizeof *params->shown_ids))) return false;
     for (size_t i = 0; i < n; i++) {
         int32_t id = limpid_token_find(c->service->model, markers[i], strlen(markers[i]));
-        if (id >= 0 && lp_completion_is_hidden(c, id)) params->shown_ids[params->n_shown_ids++] = id;
+        if (id >= 0 && lp_completion_is_hidden(c, id))
+            params->shown_ids[params->n_shown_ids++] = id;
     }
     return true;
 }
@@ -440,7 +437,7 @@ bool lp_chat_admit(struct lp_completion *c, struct lp_service *service, struct l
     if (!(params->prompts = lp_alloc(1, sizeof *params->prompts))) return lp_api_out_of_memory(err);
     params->n_prompts = 1;
     bool ok = lp_chat_prompt_make(service, r, p, &params->prompts[0].ids, &params->prompts[0].n_ids,
-                             err) &&
+                                  err) &&
               constrain(service, r, params, p, err);
     if (ok) ok = lp_completion_admit(c, service, params, err);
     if (ok && !show_markers(c, p, &c->params)) ok = lp_api_out_of_memory(err);

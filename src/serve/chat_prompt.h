@@ -16,9 +16,9 @@ struct lp_chat_request {
     json_t *tools;     // OpenAI's form, owned; NULL: none
     json_t *variables; // of the template, owned; NULL: none
     enum lp_tool_choice tool_choice;
-    char *tool_name;      // NAMED
-    bool one_call;        // parallel_tool_calls is false
-    bool continue_final;  // the last message is an assistant's that the answer goes on
+    char *tool_name;     // NAMED
+    bool one_call;       // parallel_tool_calls is false
+    bool continue_final; // the last message is an assistant's that the answer goes on
     struct lp_completion_params params; // all but prompts
 };
 
@@ -50,8 +50,8 @@ bool lp_chat_set_effort(struct lp_chat_request *r, const struct lp_service *serv
 // Renders and tokenizes. Where messages hold tool calls that this server made, the prompt has the
 // very tokens that were generated. Takes nothing over. ids: from lp_alloc. False with the error.
 bool lp_chat_prompt_make(struct lp_service *service, const struct lp_chat_request *r,
-                    struct lp_chat_prompt *prompt, int32_t **ids, size_t *n_ids,
-                    struct lp_api_error *err);
+                         struct lp_chat_prompt *prompt, int32_t **ids, size_t *n_ids,
+                         struct lp_api_error *err);
 // The same, and the completion is admitted: c and prompt are filled. Takes r->params over.
 bool lp_chat_admit(struct lp_completion *c, struct lp_service *service, struct lp_chat_request *r,
                    struct lp_chat_prompt *prompt, struct lp_api_error *err);

@@ -140,8 +140,7 @@ static bool add_ids(struct lp_choice *ch, const struct lp_completion *c, json_t 
     lp_bytes_clear(&ch->ids);
     if (ch->prompt_ids_sent) return ok;
     ch->prompt_ids_sent = true;
-    return ok &&
-           json_object_set_new(out, "prompt_token_ids", lp_json_ids(p->ids, p->n_ids)) == 0;
+    return ok && json_object_set_new(out, "prompt_token_ids", lp_json_ids(p->ids, p->n_ids)) == 0;
 }
 
 json_t *lp_choice_take(struct lp_choice *ch, const struct lp_completion *c,

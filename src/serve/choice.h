@@ -14,7 +14,7 @@ struct lp_choice {
     size_t n_logprobs; // tokens in it
     bool with_logprobs;
     struct lp_char_count position; // in the whole text, before the next token
-    struct lp_bytes ids; // int32_t tokens since the last take, where they are asked for
+    struct lp_bytes ids;           // int32_t tokens since the last take, where they are asked for
     bool prompt_ids_sent;
     size_t echo_at; // bytes of the prompt's text that its tokens so far have covered; then 1 more
 };

@@ -87,8 +87,8 @@ static bool take_event(struct lp_answer *a, const limpid_event *event, size_t ch
     for (size_t i = 0; i < (is_prompt ? (size_t)a->completion.params.n : 1); i++)
         if (!lp_choice_add(&s->choices[choice + i], &a->completion, event)) return false;
     bool done = event->kind == LIMPID_EVENT_DONE;
-    if (!done && !(out && event->kind == LIMPID_EVENT_TOKEN &&
-                   lp_choice_has_news(&s->choices[choice])))
+    if (!done &&
+        !(out && event->kind == LIMPID_EVENT_TOKEN && lp_choice_has_news(&s->choices[choice])))
         return true;
     json_t *piece = lp_choice_take(&s->choices[choice], &a->completion, event);
     if (!piece) return false;

@@ -9,15 +9,15 @@
 #define MAX_STEPS 512
 
 static json_t *step_json(const limpid_step_info *s) {
-    return json_pack("{s:I, s:f, s:f, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I}}",
-                     "step", (json_int_t)s->step, "end_s", s->end_s, "duration_s", s->duration_s,
-                     "prompt_tokens", (int)s->prompt_tokens, "answer_tokens", (int)s->answer_tokens,
-                     "draft_tokens", (int)s->draft_tokens, "sequences", (int)s->sequences,
-                     "running", (json_int_t)s->n_running, "waiting", (json_int_t)s->n_waiting,
-                     "pages_free", (json_int_t)s->pages_free, "routes", "expanded",
-                     (json_int_t)s->route_expanded, "absorbed", (json_int_t)s->route_absorbed,
-                     "sparse", (json_int_t)s->route_sparse, "dense", (json_int_t)s->route_dense,
-                     "gqa", (json_int_t)s->route_gqa);
+    return json_pack(
+        "{s:I, s:f, s:f, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I}}", "step",
+        (json_int_t)s->step, "end_s", s->end_s, "duration_s", s->duration_s, "prompt_tokens",
+        (int)s->prompt_tokens, "answer_tokens", (int)s->answer_tokens, "draft_tokens",
+        (int)s->draft_tokens, "sequences", (int)s->sequences, "running", (json_int_t)s->n_running,
+        "waiting", (json_int_t)s->n_waiting, "pages_free", (json_int_t)s->pages_free, "routes",
+        "expanded", (json_int_t)s->route_expanded, "absorbed", (json_int_t)s->route_absorbed,
+        "sparse", (json_int_t)s->route_sparse, "dense", (json_int_t)s->route_dense, "gqa",
+        (json_int_t)s->route_gqa);
 }
 
 static json_t *steps_json(const struct lp_service *service, uint64_t since, double *now_s) {
@@ -49,9 +49,9 @@ void lp_engine_view(const struct lp_service *service, const char *since,
     }
     limpid_engine_stats s = limpid_engine_get_stats(service->engine);
     json_t *recent = steps_json(service, since ? strtoull(since, NULL, 10) : 0, &now_s);
-    json_t *out = json_pack("{s:o, s:f, s:o}", "model",
-                            lp_json_text(lp_str_from(service->model_id)), "uptime_s", now_s,
-                            "recent", recent);
+    json_t *out =
+        json_pack("{s:o, s:f, s:o}", "model", lp_json_text(lp_str_from(service->model_id)),
+                  "uptime_s", now_s, "recent", recent);
     bool ok = out && set(out, "running", (uint64_t)s.n_running) &&
               set(out, "waiting", (uint64_t)s.n_waiting) && set(out, "pages", (uint64_t)s.pages) &&
               set(out, "pages_free", (uint64_t)s.pages_free) &&
@@ -99,11 +99,10 @@ static json_t *last_prompt_json(struct lp_service *service) {
     struct lp_last_prompt *last = &service->last_prompt;
     if (limpid_detokenize(service->model, last->ids, last->n_ids, false, &text, &n_text, &e))
         return NULL;
-    json_t *out = json_pack("{s:o, s:I, s:o, s:o}", "request_id",
-                            lp_json_text(lp_str_from(last->request_id)), "count",
-                            (json_int_t)last->n_ids, "prompt",
-                            lp_json_text((struct lp_str){text, n_text}), "tokens",
-                            lp_json_ids(last->ids, last->n_ids));
+    json_t *out = json_pack(
+        "{s:o, s:I, s:o, s:o}", "request_id", lp_json_text(lp_str_from(last->request_id)), "count",
+        (json_int_t)last->n_ids, "prompt", lp_json_text((struct lp_str){text, n_text}), "tokens",
+        lp_json_ids(last->ids, last->n_ids));
     limpid_free(text);
     return out;
 }

@@ -33,14 +33,16 @@ struct field {
 static const struct field fields[] = {
     {"max_tokens", TEXT | CHAT | MESSAGES, FIELD_INT, AT(max_tokens), 0, INT32_MAX, "0 or more"},
     {"max_completion_tokens", TEXT | CHAT, FIELD_INT, AT(max_tokens), 0, INT32_MAX, "0 or more"},
-    {"n_predict", TEXT | CHAT, FIELD_INT, AT(max_tokens), 0, INT32_MAX, "0 or more"}, // llama-server
+    {"n_predict", TEXT | CHAT, FIELD_INT, AT(max_tokens), 0, INT32_MAX,
+     "0 or more"}, // llama-server
     {"temperature", ALL, FIELD_REAL, AT(temperature), 0, 100, "0 (greedy) to 100"},
     {"max_output_tokens", RESPONSES, FIELD_INT, AT(max_tokens), 1, INT32_MAX, "1 or more"},
     {"top_p", ALL, FIELD_REAL, AT(top_p), 1e-30, 1, "more than 0 and at most 1"},
     {"top_k", ALL, FIELD_INT, AT(top_k), -1, INT32_MAX, "1 or more, or 0 or -1 (off)"},
     {"n", TEXT | CHAT, FIELD_INT, AT(n), 1, LP_MAX_CHOICES, "1 to 256"},
     {"logprobs", TEXT, FIELD_INT, AT(logprobs), 0, LP_MAX_TOP_LOGPROBS, "0 to 20"},
-    {"top_logprobs", CHAT | RESPONSES, FIELD_INT, AT(top_logprobs), 0, LP_MAX_TOP_LOGPROBS, "0 to 20"},
+    {"top_logprobs", CHAT | RESPONSES, FIELD_INT, AT(top_logprobs), 0, LP_MAX_TOP_LOGPROBS,
+     "0 to 20"},
     {"seed", ALL, FIELD_INT, AT(seed), -9.3e18, 9.3e18, ""},
     {"min_tokens", ALL, FIELD_INT, AT(min_tokens), 0, INT32_MAX, "0 or more"},
     {"min_p", ALL, FIELD_REAL, AT(min_p), 0, 1, "0 (off) to 1"},
@@ -270,10 +272,12 @@ static bool parse_stream_options(struct lp_completion_params *p, const json_t *j
                               lp_json_type_name(j));
     if (!p->stream)
         return lp_api_invalid(err, "stream_options", "stream_options needs \"stream\": true");
-    const json_t *usage = lp_json_field(j, "include_usage"), *continuous = lp_json_field(j, "continuous_usage_stats");
+    const json_t *usage = lp_json_field(j, "include_usage"),
+                 *continuous = lp_json_field(j, "continuous_usage_stats");
     if (usage && !json_is_boolean(usage))
         return lp_api_invalid(err, "stream_options.include_usage",
-                              "include_usage is %s, expected true or false", lp_json_type_name(usage));
+                              "include_usage is %s, expected true or false",
+                              lp_json_type_name(usage));
     if (continuous && !json_is_false(continuous))
         return lp_api_invalid(
             err, "stream_options.continuous_usage_stats",
@@ -347,9 +351,8 @@ bool lp_fields_parse(struct lp_completion_params *p, const json_t *root, enum lp
         if (j && !parse_field(p, &fields[i], j, err)) return false;
     }
     p->has_seed = lp_json_field(root, "seed") != NULL;
-    return check_neutrals(root, err) && check_windows(p, root, err) &&
-           parse_model(p, root, err) && check_counts(p, root, api, err) &&
-           parse_lists(p, root, api, err) &&
+    return check_neutrals(root, err) && check_windows(p, root, err) && parse_model(p, root, err) &&
+           check_counts(p, root, api, err) && parse_lists(p, root, api, err) &&
            (!(api & (TEXT | CHAT)) ||
             parse_stream_options(p, lp_json_field(root, "stream_options"), err)) &&
            lp_structured_parse(p, root, api, err);
@@ -373,13 +376,12 @@ struct lp_completion_params lp_fields_defaults(void) {
 
 // ---- for other parsers ----
 
-bool lp_json_get_string(const json_t *object, const char *name, const char *path,
-                        const char **out, struct lp_api_error *err) {
+bool lp_json_get_string(const json_t *object, const char *name, const char *path, const char **out,
+                        struct lp_api_error *err) {
     const json_t *j = lp_json_field(object, name);
     if (!j) return true;
     if (!json_is_string(j))
-        return lp_api_invalid(err, path, "%s is %s, expected a string", path,
-                              lp_json_type_name(j));
+        return lp_api_invalid(err, path, "%s is %s, expected a string", path, lp_json_type_name(j));
     *out = json_string_value(j);
     if (strlen(*out) != json_string_length(j))
         return lp_api_invalid(err, path, "%s holds a NUL character", path);

@@ -33,8 +33,8 @@ const char *lp_json_type_name(const json_t *j); // "an object", "a string", ...
 // A field that is there and not null.
 const json_t *lp_json_field(const json_t *object, const char *name);
 // True: *out is the string, a boolean, or as it was if the field is not there. path: for the error.
-bool lp_json_get_string(const json_t *object, const char *name, const char *path,
-                        const char **out, struct lp_api_error *err);
+bool lp_json_get_string(const json_t *object, const char *name, const char *path, const char **out,
+                        struct lp_api_error *err);
 bool lp_json_get_bool(const json_t *object, const char *name, const char *path, bool *out,
                       struct lp_api_error *err);
 

@@ -37,38 +37,49 @@ typedef void (*handler)(struct lp_service *service, const char *body, size_t n_b
                         struct lp_http_reply *reply);
 
 static const struct lp_route {
-    const char *path, *label; // label: in metrics
+    const char *path, *label; // label: in metrics; NULL: the path
     enum route route;
     bool is_prefix;
-    bool is_open; // without a key
+    bool is_open;                                     // without a key
     json_t *(*error)(const struct lp_api_error *err); // NULL: OpenAI's
     const struct lp_format *format;
     lp_answer_parse parse;
     handler handle;
 } routes[] = {
-    {"/", "/", ROUTE_PAGE, .is_open = true},
-    {"/health", "/health", ROUTE_READY, .is_open = true},
-    {"/health/ready", "/health/ready", ROUTE_READY, .is_open = true},
-    {"/health/live", "/health/live", ROUTE_LIVE, .is_open = true},
-    {"/metrics", "/metrics", ROUTE_METRICS, .is_open = false},
-    {"/engine", "/engine", ROUTE_ENGINE, .is_open = false},
-    {"/debug/last-prompt", "/debug/last-prompt", ROUTE_LAST_PROMPT, .is_open = false},
-    {"/v1/models", "/v1/models", ROUTE_MODELS, .is_open = false},
-    {"/v1/models/", "/v1/models/{id}", ROUTE_MODEL, .is_prefix = true},
-    {"/v1/completions", "/v1/completions", ROUTE_GENERATE, .format = &lp_completions_format,
+    {.path = "/", .route = ROUTE_PAGE, .is_open = true},
+    {.path = "/health", .route = ROUTE_READY, .is_open = true},
+    {.path = "/health/ready", .route = ROUTE_READY, .is_open = true},
+    {.path = "/health/live", .route = ROUTE_LIVE, .is_open = true},
+    {.path = "/metrics", .route = ROUTE_METRICS},
+    {.path = "/engine", .route = ROUTE_ENGINE},
+    {.path = "/debug/last-prompt", .route = ROUTE_LAST_PROMPT},
+    {.path = "/v1/models", .route = ROUTE_MODELS},
+    {.path = "/v1/models/", .route = ROUTE_MODEL, .label = "/v1/models/{id}", .is_prefix = true},
+    {.path = "/v1/completions",
+     .route = ROUTE_GENERATE,
+     .format = &lp_completions_format,
      .parse = lp_completions_parse},
-    {"/v1/chat/completions", "/v1/chat/completions", ROUTE_GENERATE,
-     .format = &lp_openai_chat_format.base, .parse = lp_openai_chat_parse},
-    {"/v1/responses", "/v1/responses", ROUTE_GENERATE, .format = &lp_responses_format.base,
+    {.path = "/v1/chat/completions",
+     .route = ROUTE_GENERATE,
+     .format = &lp_openai_chat_format.base,
+     .parse = lp_openai_chat_parse},
+    {.path = "/v1/responses",
+     .route = ROUTE_GENERATE,
+     .format = &lp_responses_format.base,
      .parse = lp_responses_parse},
-    {"/v1/messages", "/v1/messages", ROUTE_GENERATE, .error = lp_anthropic_error,
-     .format = &lp_anthropic_format.base, .parse = lp_anthropic_parse},
-    {"/v1/messages/count_tokens", "/v1/messages/count_tokens", ROUTE_HANDLE,
-     .error = lp_anthropic_error, .handle = lp_anthropic_count_tokens},
-    {"/tokenize", "/tokenize", ROUTE_HANDLE, .handle = lp_text_tokenize},
-    {"/detokenize", "/detokenize", ROUTE_HANDLE, .handle = lp_text_detokenize},
-    {"/apply-template", "/apply-template", ROUTE_HANDLE, .handle = lp_text_apply_template},
-    {"/v1/embeddings", "/v1/embeddings", ROUTE_HANDLE, .handle = lp_text_no_embeddings},
+    {.path = "/v1/messages",
+     .route = ROUTE_GENERATE,
+     .error = lp_anthropic_error,
+     .format = &lp_anthropic_format.base,
+     .parse = lp_anthropic_parse},
+    {.path = "/v1/messages/count_tokens",
+     .route = ROUTE_HANDLE,
+     .error = lp_anthropic_error,
+     .handle = lp_anthropic_count_tokens},
+    {.path = "/tokenize", .route = ROUTE_HANDLE, .handle = lp_text_tokenize},
+    {.path = "/detokenize", .route = ROUTE_HANDLE, .handle = lp_text_detokenize},
+    {.path = "/apply-template", .route = ROUTE_HANDLE, .handle = lp_text_apply_template},
+    {.path = "/v1/embeddings", .route = ROUTE_HANDLE, .handle = lp_text_no_embeddings},
 };
 #define N_ROUTES (sizeof routes / sizeof routes[0])
 _Static_assert(N_ROUTES < LP_METRICS_MAX_ROUTES, "a route more needs more room in the counters");
@@ -82,7 +93,8 @@ json_t *lp_http_error_body(const struct lp_route *route, const struct lp_api_err
 }
 
 void lp_http_init_counts(struct lp_http_counts *counts) {
-    for (size_t i = 0; i < N_ROUTES; i++) counts->routes[i] = routes[i].label;
+    for (size_t i = 0; i < N_ROUTES; i++)
+        counts->routes[i] = routes[i].label ? routes[i].label : routes[i].path;
     counts->routes[N_ROUTES] = "other";
     counts->n_routes = (int)N_ROUTES + 1;
 }
@@ -167,9 +179,8 @@ static bool generate(struct lp_server *s, struct MHD_Connection *connection,
     struct lp_http_reply reply = {0};
     struct lp_str body = body_of(in);
     lp_http_set_timeout(connection, 0);
-    struct lp_answer *answer =
-        lp_answer_admit(&s->service, in->route->format, in->route->parse, &client, &in->access,
-                        body.data, body.len, &reply);
+    struct lp_answer *answer = lp_answer_admit(&s->service, in->route->format, in->route->parse,
+                                               &client, &in->access, body.data, body.len, &reply);
     drop_body(s, in);
     if (answer) lp_answer_run(answer, &reply);
     bool ok = lp_http_send_reply(s, connection, in, &reply); // false closes: nobody is left

@@ -56,9 +56,8 @@ static bool set_prompt_ids(const struct lp_answer *a, const struct lp_chat_choic
 // Takes delta over. The chunk of a choice; finish NULL while it goes on.
 static json_t *chunk_json(struct lp_answer *a, struct lp_chat_choice *ch, json_t *delta,
                           const char *finish) {
-    json_t *choice =
-        json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)ch->index, "delta", delta,
-                  "logprobs", take_logprobs(a, ch), "finish_reason", finish);
+    json_t *choice = json_pack("{s:I, s:o, s:o, s:s?}", "index", (json_int_t)ch->index, "delta",
+                               delta, "logprobs", take_logprobs(a, ch), "finish_reason", finish);
     json_t *out = head_json(a, "chat.completion.chunk");
     bool ok = choice && out;
     if (ok && finish) ok = json_object_set_new(choice, "stop_reason", stop_reason(ch)) == 0;
@@ -154,10 +153,10 @@ static json_t *message_json(const struct lp_chat_choice *ch) {
                   empty ? json_null() : lp_json_text(lp_bytes_view(&ch->content)), "refusal");
     bool ok = out != NULL;
     if (ok && ch->reasoning.len)
-        ok = json_object_set_new(out, "reasoning_content",
-                                 lp_json_text(lp_bytes_view(&ch->reasoning))) == 0 &&
-             json_object_set_new(out, "reasoning", lp_json_text(lp_bytes_view(&ch->reasoning))) ==
-                 0;
+        ok =
+            json_object_set_new(out, "reasoning_content",
+                                lp_json_text(lp_bytes_view(&ch->reasoning))) == 0 &&
+            json_object_set_new(out, "reasoning", lp_json_text(lp_bytes_view(&ch->reasoning))) == 0;
     if (ok && ch->n_calls) ok = json_object_set_new(out, "tool_calls", calls_json(ch)) == 0;
     if (ok) return out;
     json_decref(out);
@@ -181,8 +180,7 @@ static json_t *whole(struct lp_answer *a) {
         ok = json_array_append_new(choices, choice_json(a, &s->choices[i])) == 0;
     ok = ok && json_object_set(out, "choices", choices) == 0 &&
          json_object_set_new(out, "usage", usage_json(a)) == 0;
-    if (ok && a->completion.params.return_token_ids)
-        ok = set_prompt_ids(a, &s->choices[0], out);
+    if (ok && a->completion.params.return_token_ids) ok = set_prompt_ids(a, &s->choices[0], out);
     json_decref(choices);
     if (ok) return out;
     json_decref(out);

@@ -53,9 +53,8 @@ static bool check_message(const json_t *message, size_t i, struct lp_api_error *
     if ((!content || json_is_null(content)) && !may_lack)
         return lp_api_invalid(err, path, "%s.content is missing", path);
     if (content && !json_is_string(content) && !json_is_array(content) && !json_is_null(content))
-        return lp_api_invalid(err, path,
-                              "%s.content is %s, expected a string or an array of parts", path,
-                              lp_json_type_name(content));
+        return lp_api_invalid(err, path, "%s.content is %s, expected a string or an array of parts",
+                              path, lp_json_type_name(content));
     for (size_t k = 0; k < json_array_size(content); k++)
         if (!check_part(json_array_get(content, k), i, k, err)) return false;
     return true;
@@ -104,8 +103,7 @@ static bool check_tool(const json_t *tool, size_t i, struct lp_api_error *err) {
 static bool parse_tools(struct lp_chat_request *r, const json_t *j, struct lp_api_error *err) {
     if (!j) return true;
     if (!json_is_array(j))
-        return lp_api_invalid(err, "tools", "tools is %s, expected an array",
-                              lp_json_type_name(j));
+        return lp_api_invalid(err, "tools", "tools is %s, expected an array", lp_json_type_name(j));
     for (size_t i = 0; i < json_array_size(j); i++)
         if (!check_tool(json_array_get(j, i), i, err)) return false;
     if (json_array_size(j)) r->tools = json_incref((json_t *)j);
@@ -131,8 +129,8 @@ static bool parse_named_choice(struct lp_chat_request *r, const json_t *j,
                               "{\"type\": \"function\", \"function\": {\"name\": ...}}",
                               lp_json_type_name(j));
     if (!has_tool(r->tools, name))
-        return lp_api_invalid(err, "tool_choice", "tool_choice names '%.100s', which is not in tools",
-                              name);
+        return lp_api_invalid(err, "tool_choice",
+                              "tool_choice names '%.100s', which is not in tools", name);
     r->tool_choice = LP_TOOLS_NAMED;
     return (r->tool_name = lp_strdup(name)) ? true : lp_api_out_of_memory(err);
 }
@@ -151,7 +149,8 @@ static bool parse_tool_choice(struct lp_chat_request *r, const json_t *j,
                               "tool_choice is '%.40s', expected none, auto, required or a function",
                               word);
     if (r->tool_choice == LP_TOOLS_REQUIRED && !r->tools)
-        return lp_api_invalid(err, "tool_choice", "tool_choice is 'required', but there are no tools");
+        return lp_api_invalid(err, "tool_choice",
+                              "tool_choice is 'required', but there are no tools");
     return true;
 }
 

@@ -92,14 +92,16 @@ static bool is_nothing(const json_t *j) {
 static bool parse_structured_outputs(struct lp_completion_params *p, const json_t *j,
                                      struct lp_api_error *err) {
     static const struct way ways[] = {
-        {"json", set_schema},      {"regex", set_regex},           {"choice", set_choices},
-        {"grammar", set_gbnf},     {"json_object", set_json_object},
+        {"json", set_schema},
+        {"regex", set_regex},
+        {"choice", set_choices},
+        {"grammar", set_gbnf},
+        {"json_object", set_json_object},
     };
     if (!j) return true;
     if (!json_is_object(j))
         return lp_api_invalid(err, "structured_outputs",
-                              "structured_outputs is %s, expected an object",
-                              lp_json_type_name(j));
+                              "structured_outputs is %s, expected an object", lp_json_type_name(j));
     if (lp_json_field(j, "structural_tag"))
         return lp_api_invalid(err, "structured_outputs.structural_tag",
                               "structured_outputs.structural_tag is not supported");
@@ -127,8 +129,9 @@ static bool parse_format(struct lp_completion_params *p, const json_t *j, const 
                       : lp_structured_set(p, "json", lp_str_from(""), param, err);
     }
     if (strcmp(type, "json_schema") != 0)
-        return lp_api_invalid(err, param, "%s.type is '%.60s', expected text, json_object or "
-                                          "json_schema",
+        return lp_api_invalid(err, param,
+                              "%s.type is '%.60s', expected text, json_object or "
+                              "json_schema",
                               param, type);
     const json_t *inner = flat ? j : lp_json_field(j, "json_schema");
     const json_t *schema = lp_json_field(inner, "schema");
@@ -140,9 +143,8 @@ static bool parse_format(struct lp_completion_params *p, const json_t *j, const 
 bool lp_structured_parse(struct lp_completion_params *p, const json_t *root, enum lp_api api,
                          struct lp_api_error *err) {
     static const struct way ways[] = {
-        {"guided_json", set_schema},     {"guided_regex", set_regex},
-        {"guided_choice", set_choices},  {"guided_grammar", set_gbnf},
-        {"grammar", set_gbnf},           {"json_schema", set_schema},
+        {"guided_json", set_schema},  {"guided_regex", set_regex}, {"guided_choice", set_choices},
+        {"guided_grammar", set_gbnf}, {"grammar", set_gbnf},       {"json_schema", set_schema},
     };
     if (api == LP_API_RESPONSES) {
         const json_t *text = lp_json_field(root, "text");

@@ -97,12 +97,10 @@ static json_t *pieces_json(const struct lp_service *s, const int32_t *ids, size_
 
 static json_t *tokens_json(const struct lp_service *s, const struct text_request *r,
                            const int32_t *ids, size_t n) {
-    json_t *out =
-        json_pack("{s:I, s:I, s:o}", "count", (json_int_t)n, "max_model_len",
-                  (json_int_t)limpid_engine_context(s->engine), "tokens",
-                  r->pieces ? pieces_json(s, ids, n, true) : lp_json_ids(ids, n));
-    if (out && r->strings)
-        json_object_set_new(out, "token_strs", pieces_json(s, ids, n, false));
+    json_t *out = json_pack("{s:I, s:I, s:o}", "count", (json_int_t)n, "max_model_len",
+                            (json_int_t)limpid_engine_context(s->engine), "tokens",
+                            r->pieces ? pieces_json(s, ids, n, true) : lp_json_ids(ids, n));
+    if (out && r->strings) json_object_set_new(out, "token_strs", pieces_json(s, ids, n, false));
     return out;
 }
 
@@ -177,9 +175,9 @@ void lp_text_apply_template(struct lp_service *s, const char *body, size_t n_byt
     json_t *root = parse(s, body, n_bytes, &err), *out = NULL;
     if (root && render(s, root, &prompt, &ids, &n_ids, &err)) {
         out = json_pack("{s:o, s:o, s:I, s:b, s:I, s:s}", "prompt",
-                        lp_json_text(lp_bytes_view(&prompt.text)), "tokens", lp_json_ids(ids, n_ids),
-                        "count", (json_int_t)n_ids, "in_reasoning", prompt.in_reasoning,
-                        "exact_tokens", (json_int_t)prompt.n_exact, "syntax",
+                        lp_json_text(lp_bytes_view(&prompt.text)), "tokens",
+                        lp_json_ids(ids, n_ids), "count", (json_int_t)n_ids, "in_reasoning",
+                        prompt.in_reasoning, "exact_tokens", (json_int_t)prompt.n_exact, "syntax",
                         lp_reply_syntax_name(prompt.syntax));
         if (!out) lp_api_out_of_memory(&err);
     }

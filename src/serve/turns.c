@@ -9,9 +9,9 @@
 #define N_BUCKETS 1024
 #define MAX_CALLS 64 // of a turn; further ones are not found again
 
-struct entry { // one call id
-    struct entry *next;     // of its bucket
-    struct entry *sibling;  // of its turn
+struct entry {             // one call id
+    struct entry *next;    // of its bucket
+    struct entry *sibling; // of its turn
     struct kept *of;
     char id[];
 };
@@ -113,8 +113,8 @@ static struct lp_str copy_text(char **at, struct lp_str text) {
 // One block: the struct, the ids, the texts.
 static struct kept *copy_turn(const struct lp_turn *from, size_t max_bytes) {
     size_t n_ids = from->n_prompt + from->n_answer;
-    size_t n_text = from->prompt.len + from->text.len + from->reasoning.len + from->end.len +
-                    from->message.len;
+    size_t n_text =
+        from->prompt.len + from->text.len + from->reasoning.len + from->end.len + from->message.len;
     if (n_ids > max_bytes / sizeof(int32_t) || n_text > max_bytes) return NULL;
     size_t bytes = sizeof(struct kept) + n_ids * sizeof(int32_t) + n_text;
     struct kept *k = bytes <= max_bytes ? lp_alloc(bytes, 1) : NULL;

@@ -1,4 +1,6 @@
 """What the clients of OpenAI's chat API share: asking, and holding answers against the package's own types."""
+import functools
+
 import openai
 import pydantic
 
@@ -30,8 +32,14 @@ def fields_of(server, text, fields):
     return {"model": server.model, "messages": messages, "temperature": 0, **NO_THINKING, **fields}
 
 
+@functools.cache
+def kept_client(server):
+    return client_of(server)
+
+
 def ask(server, text, **fields):
-    return client_of(server).chat.completions.create(**fields_of(server, text, fields))
+    """By one client that keeps its connections, as programs have it."""
+    return kept_client(server).chat.completions.create(**fields_of(server, text, fields))
 
 
 def text_of(completion):

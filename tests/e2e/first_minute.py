@@ -144,8 +144,6 @@ def mistakes(limpid, folder):
 
 
 def forbidden(limpid, folder):
-    if os.geteuid() == 0:
-        return  # root may read everything
     inner = os.path.join(folder, "forbidden")
     os.makedirs(inner)
     os.chmod(inner, 0)
@@ -157,8 +155,6 @@ def forbidden(limpid, folder):
 
 def installed(limpid, folder, build):
     """An installed limpid finds its model, wherever it was put."""
-    if not build:
-        return
     prefix = os.path.join(folder, "pre fix")
     done = subprocess.run(["cmake", "--install", build, "--prefix", prefix], capture_output=True)
     program, model = os.path.join(prefix, "bin", "limpid"), os.path.join(prefix, "share", "limpid", "mini-glm-dsa.gguf")
@@ -392,6 +388,35 @@ def sampling(limpid):
             yield f"{option} {value}: exit status {status}, {err!r}"
 
 
+def grammars(limpid, folder):
+    schema, grammar = os.path.join(folder, "schema.json"), os.path.join(folder, "answer.gbnf")
+    with open(schema, "w") as f:
+        json.dump({"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+                   "required": ["name", "age"], "additionalProperties": False}, f)
+    with open(grammar, "w") as f:
+        f.write('root ::= "ja" | "nein"\n')
+    ask = ["run", MINI_MODEL, "-n", "100"]
+    _, out, err = run(limpid, *ask, "--chat", "-p", "Write JSON with name Anna and age 31", "--json-schema", schema)
+    try:
+        answer = json.loads(out.split("</think>")[1])  # the reasoning is free
+        if set(answer) != {"name", "age"}:
+            yield f"--json-schema: {answer}"
+    except (ValueError, IndexError):
+        yield f"--json-schema: {out!r}, {err!r}"
+    _, out, err = run(limpid, *ask, "-p", "The capital of France is", "--grammar", grammar)
+    if out not in ("ja\n", "nein\n"):
+        yield f"--grammar: {out!r}, {err!r}"
+    _, out, err = run(limpid, *ask, "--chat", "--no-think", "-p", ASK, "--regex", "[0-9]{3}")
+    if not re.fullmatch(r"\d{3}\n", out):
+        yield f"--regex: {out!r}, {err!r}"
+    for option, value, status in (("--regex", "(", 1), ("--grammar", "/nonexistent", 1), ("--json-schema", grammar, 1)):
+        got = run(limpid, *ask, "-p", "x", option, value)
+        if got[0] != status or not got[2]:
+            yield f"{option} {value}: {got}"
+    if run(limpid, *ask, "-p", "x", "--regex", "a", "--grammar", grammar)[0] != 2:
+        yield "two grammars at once are not wrong usage"
+
+
 def main():
     args = arguments(__doc__, [("--build", {"default": "", "help": "the build folder, to install from"})])
     checks = Checks(args)
@@ -399,16 +424,24 @@ def main():
         checks.add("no model", builtin, args.limpid)
         checks.add("serve without a model", serves, args.limpid, [], ["no model was named"])
         for name, function in (("folder of one", folder_of_one), ("folder of several", folder_of_several),
-                               ("printed command", printed_command_works), ("mistakes", mistakes),
-                               ("forbidden folder", forbidden)):
+                               ("printed command", printed_command_works), ("mistakes", mistakes)):
             checks.add(name, function, args.limpid, folder)
-        checks.add("installed", installed, args.limpid, folder, args.build)
+        notes = []
+        if os.geteuid() != 0:
+            checks.add("forbidden folder", forbidden, args.limpid, folder)
+        else:
+            notes.append("forbidden folder: root may read everything")
+        if args.build:
+            checks.add("installed", installed, args.limpid, folder, args.build)
+        else:
+            notes.append("installed: no --build")
         for function in (talks, commands, several_lines, history, interrupts, resizes_and_stops, without_colour):
             own = os.path.join(folder, function.__name__)
             os.mkdir(own)
             checks.add("chat: " + function.__name__, function, args.limpid, own)
         checks.add("sampling options", sampling, args.limpid)
-        checks.finish()
+        checks.add("grammars", grammars, args.limpid, folder)
+        checks.finish("".join(f"\nskipped: {note}" for note in notes))
 
 
 if __name__ == "__main__":

@@ -327,6 +327,52 @@ static void ids_that_cannot_be_are_named(void **state) {
     REFUSED("dry_breakers has token -1", p.dry_breakers = &negative, p.n_dry_breakers = 1);
 }
 
+// ---- what a grammar allows ---------------------------------------------------------------------
+
+static void what_is_not_allowed_is_never_drawn(void **state) {
+    (void)state;
+    const uint32_t allowed = 1u << 0 | 1u << 2 | 1u << 4 | 1u << 5; // 5 is padding
+    const struct lp_bias up = {1, 100};
+    struct lp_sampler_params p = plain(0);
+    p.may_be_masked = true;
+    p.bias = &up, p.n_bias = 1;
+    struct lp_sampler *s = new_sampler(&p);
+    assert_int_equal(lp_sampler_pick(s, logits, &empty, &allowed), 2);
+    assert_int_equal(lp_sampler_pick(s, logits, &empty, NULL), 1);
+    lp_sampler_free(s);
+    // The others keep their shares among themselves: top_p and min_p see them alone.
+    p.temperature = 1;
+    s = new_sampler(&p);
+    enum { N = 100000 };
+    int counts[N_VOCAB] = {0};
+    for (int i = 0; i < N; i++) counts[lp_sampler_pick(s, logits, &empty, &allowed)]++;
+    lp_sampler_free(s);
+    assert_true(counts[0] + counts[2] + counts[4] == N);
+    double sum = exp(1) + exp(2) + exp(-1);
+    const double expected[N_VOCAB] = {exp(1) / sum, 0, exp(2) / sum, 0, exp(-1) / sum, 0};
+    for (int i = 0; i < 5; i++) {
+        double deviation = sqrt(N * expected[i] * (1 - expected[i]));
+        assert_true(fabs(counts[i] - N * expected[i]) <= 5 * deviation);
+    }
+}
+
+static void min_tokens_yields_to_the_grammar(void **state) {
+    (void)state;
+    const int32_t ends[] = {0, 4};
+    const uint32_t only_ends = 1u << 0 | 1u << 4, others = 1u << 0 | 1u << 2;
+    for (float temperature = 0; temperature < 2; temperature++) {
+        struct lp_sampler_params p = plain(temperature);
+        p.may_be_masked = true;
+        p.ends = ends, p.n_ends = 2, p.min_tokens = 5;
+        struct lp_sampler *s = new_sampler(&p);
+        for (int i = 0; i < 50; i++) {
+            assert_int_equal(lp_sampler_pick(s, logits, &empty, &others), 2);
+            assert_int_equal(lp_sampler_pick(s, logits, &empty, &only_ends), 0);
+        }
+        lp_sampler_free(s);
+    }
+}
+
 static void settings_are_copied(void **state) {
     (void)state;
     struct lp_bias bias = {4, 50};
@@ -386,6 +432,8 @@ int main(void) {
         cmocka_unit_test(a_call_takes_one_random_number),
         cmocka_unit_test(settings_out_of_range_are_named),
         cmocka_unit_test(ids_that_cannot_be_are_named),
+        cmocka_unit_test(what_is_not_allowed_is_never_drawn),
+        cmocka_unit_test(min_tokens_yields_to_the_grammar),
         cmocka_unit_test(settings_are_copied),
         cmocka_unit_test(new_survives_any_failing_allocation),
     };

@@ -121,7 +121,7 @@ static void without_memory_nothing_is_kept(void **state) {
 static void *work(void *user) {
     for (int i = 0; i < 2000; i++) {
         keep((int)(intptr_t)user * 10 + i % 10, 20);
-        has((int)(intptr_t)(user) * 10 + (i * 7) % 30);
+        has((int)(intptr_t)(user)*10 + (i * 7) % 30);
     }
     return NULL;
 }
