@@ -309,7 +309,7 @@ static void settle(struct settings *s) {
     o->max_connections = connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : (int)connections;
 }
 
-#define N_OPTIONS 24
+#define N_OPTIONS 25
 
 static int run(int argc, char **argv) {
     struct lp_common common;
@@ -329,8 +329,10 @@ static int run(int argc, char **argv) {
          "port (default 8080); 0 = any free one, named in the line when ready"},
         {"--name", LP_OPT_TEXT, &s.name, "NAME",
          "the model's id (default: the file's general.name, or the file's name)"},
+        {"--alias", LP_OPT_TEXT, &s.server.aliases, "NAMES",
+         "further names that requests may give the model, with commas; * = any"},
         {"--api-key", LP_OPT_TEXT, &s.server.api_key, "K",
-         "ask for 'Authorization: Bearer K' on all but /health"},
+         "ask for 'Authorization: Bearer K' or 'x-api-key: K' on all but /health and the page"},
         {"--cors", LP_OPT_TEXT, &s.server.cors, "ORIGIN",
          "let pages of this origin ask from a browser; * = all"},
         {"--tls-cert", LP_OPT_TEXT, &s.server.tls_cert, "FILE", "serve HTTPS: certificate, PEM"},

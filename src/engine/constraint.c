@@ -61,7 +61,7 @@ static bool is_empty(const struct lp_constraint *c) {
 
 static lp_status cannot_go_on(const struct lp_constraint *c, struct lp_err *err) {
     const char *why = lp_matcher_failure(c->matcher);
-    return lp_err_set(err, LP_STATUS_LIMIT, "the answer cannot go on as its grammar asks: %s",
+    return lp_err_set(err, LP_STATUS_INVALID, "the answer cannot go on as its grammar asks: %s",
                       why[0] ? why : "only stop tokens of the request would follow");
 }
 

@@ -225,6 +225,8 @@ static lp_status make_constraints(limpid_request *r, const limpid_request_option
         m->grammars, o->grammar_kind,
         (struct lp_str){o->grammar ? o->grammar : "", o->grammar ? o->grammar_len : 0},
         &params.grammar, err);
+    if (status == LP_STATUS_LIMIT) status = LP_STATUS_INVALID; // LIMIT is of the context
+    if (status && err) err->status = status;
     if (status) return status;
     for (int32_t i = 0; i < r->n && !status; i++)
         status = lp_constraint_new(&r->seqs[i].constraint, &params, err);

@@ -18,7 +18,7 @@
 #include "grammar/json_grammar.h"
 
 #define LP_SCHEMA_MAX_DEPTH 64
-#define LP_SCHEMA_MAX_WORK 150000 // keywords looked at
+#define LP_SCHEMA_MAX_WORK 400000 // keywords looked at
 #define LP_SCHEMA_MAX_RULES 20000
 
 // Nothing matches the schema. Not a node: it must not be given to the builder.

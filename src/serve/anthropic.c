@@ -23,16 +23,21 @@ static const char *error_type(int http) {
     return http < 500 ? "invalid_request_error" : "api_error";
 }
 
+static bool has_code(const struct lp_api_error *err, const char *code) {
+    return err->code && strcmp(err->code, code) == 0;
+}
+
 // Clients know a conversation that has outgrown the context by these words, and shorten it.
 json_t *lp_anthropic_error(const struct lp_api_error *err) {
     struct lp_bytes text = {0};
-    if (err->code && strcmp(err->code, "context_length_exceeded") == 0)
-        lp_bytes_puts(&text, "prompt is too long: ");
+    if (has_code(err, "context_length_exceeded")) lp_bytes_puts(&text, "prompt is too long: ");
     lp_bytes_puts(&text, err->message);
-    json_t *out = text.failed ? NULL
-                              : json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type",
-                                          error_type(err->http), "message",
-                                          lp_json_text(lp_bytes_view(&text)));
+    json_t *details = has_code(err, LP_ANTHROPIC_NO_THREADS)
+                          ? json_pack("{s:s, s:[]}", "error_code", err->code, "unsupported")
+                          : NULL;
+    json_t *out = json_pack("{s:s, s:{s:s, s:o, s:o*}}", "type", "error", "error", "type",
+                            error_type(err->http), "message", lp_json_text(lp_bytes_view(&text)),
+                            "details", details);
     lp_bytes_release(&text);
     return out;
 }

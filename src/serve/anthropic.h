@@ -10,7 +10,7 @@ bool lp_anthropic_parse(struct lp_answer *a, const char *body, size_t n_bytes,
                         struct lp_api_error *err);
 extern const struct lp_chat_format lp_anthropic_format;
 
-// {"type": "error", "error": {"type", "message"}}. NULL without memory.
+// {"type": "error", "error": {"type", "message", maybe "details"}}. NULL without memory.
 json_t *lp_anthropic_error(const struct lp_api_error *err);
 
 // POST /v1/messages/count_tokens: the prompt is rendered and tokenized as for an answer. Called under

@@ -4,6 +4,9 @@
 
 #include "serve/anthropic.h"
 
+// The code of an error by which Anthropic's package knows to send whole conversations.
+#define LP_ANTHROPIC_NO_THREADS "thread_unsupported_request"
+
 // ---- requests ----
 
 // Fills messages, tools, tool_choice and thinking: all that becomes the prompt. r: initialised.

@@ -1,6 +1,7 @@
 // The body of a Messages request, all but its messages: tools, thinking, the form of the output.
-// Fields that OpenAI's APIs have too are those of fields.h; cache_control, metadata and service_tier
-// mean nothing here: every prefix is cached, and there is one tier.
+// Fields that OpenAI's APIs have too are those of fields.h; cache_control, metadata, service_tier and
+// context_management mean nothing here: every prefix is cached, there is one tier, and no message is
+// dropped behind the client's back.
 #include <stdio.h>
 #include <string.h>
 
@@ -18,6 +19,31 @@ static bool get_object(const json_t *in, const char *name, const char *path, con
     *out = lp_json_field(in, name);
     if (!*out || json_is_object(*out)) return true;
     return lp_api_invalid(err, path, "%s is %s, expected an object", path, lp_json_type_name(*out));
+}
+
+// ---- what is not supported ----
+
+// Parts of a conversation that only Anthropic's servers hold or make.
+static const struct refusal {
+    const char *name, *instead;
+    const char *code; // NULL: none
+} refusals[] = {
+    {"thread", "this server stores no conversations; send all messages", LP_ANTHROPIC_NO_THREADS},
+    {"mcp_servers", "give the servers' tools as tools of your own", NULL},
+    {"container", "this server runs no code", NULL},
+    {"compaction", "shorten messages before you send them", NULL},
+};
+
+static bool check_refusals(const json_t *root, struct lp_api_error *err) {
+    for (size_t i = 0; i < sizeof refusals / sizeof refusals[0]; i++) {
+        const json_t *j = lp_json_field(root, refusals[i].name);
+        if (!j || (json_is_array(j) && json_array_size(j) == 0)) continue;
+        lp_api_invalid(err, refusals[i].name, "%s is not supported: %s", refusals[i].name,
+                       refusals[i].instead);
+        err->code = refusals[i].code;
+        return false;
+    }
+    return true;
 }
 
 // ---- tools ----
@@ -205,7 +231,7 @@ bool lp_anthropic_read_params(struct lp_chat_request *r, const json_t *root,
 
 bool lp_anthropic_read(struct lp_chat_request *r, const json_t *root, struct lp_api_error *err) {
     bool thinks = false;
-    return read_thinking(r, root, &thinks, err) &&
+    return check_refusals(root, err) && read_thinking(r, root, &thinks, err) &&
            lp_anthropic_read_messages(r, root, thinks, err) && read_tools(r, root, err) &&
            read_tool_choice(r, root, err);
 }

@@ -8,8 +8,6 @@
 #include "serve/json_out.h"
 #include "serve/request_id.h"
 
-#define MAX_CALLS 1000 // of a choice
-
 struct lp_chat_answer *lp_chat_answer_new(struct lp_answer *a) {
     const struct lp_chat_format *format = (const struct lp_chat_format *)a->format;
     struct lp_chat_answer *s = a->state = lp_alloc(1, sizeof *s);
@@ -28,15 +26,22 @@ struct sink { // what a piece goes to
     struct lp_bytes *out;
 };
 
-static bool add_call(const struct lp_chat_answer *s, struct lp_chat_choice *ch,
-                     struct lp_str name) {
-    if (ch->n_calls >= MAX_CALLS) return false;
-    struct lp_chat_call *calls = lp_alloc(ch->n_calls + 1, sizeof *calls);
+static bool reserve_call(struct lp_chat_choice *ch) {
+    if (ch->n_calls < ch->call_capacity) return true;
+    size_t capacity = ch->call_capacity ? 2 * ch->call_capacity : 4;
+    struct lp_chat_call *calls = lp_alloc(capacity, sizeof *calls);
     if (!calls) return false;
     if (ch->n_calls) memcpy(calls, ch->calls, ch->n_calls * sizeof *calls);
     lp_free(ch->calls);
     ch->calls = calls;
-    struct lp_chat_call *call = &calls[ch->n_calls++];
+    ch->call_capacity = capacity;
+    return true;
+}
+
+static bool add_call(const struct lp_chat_answer *s, struct lp_chat_choice *ch,
+                     struct lp_str name) {
+    if (!reserve_call(ch)) return false;
+    struct lp_chat_call *call = &ch->calls[ch->n_calls++];
     strcpy(call->id, s->format->call_prefix);
     lp_random_id(call->id + strlen(call->id));
     return lp_bytes_append(&call->name, name.data, name.len);
@@ -47,6 +52,7 @@ static bool take_piece(void *user, const struct lp_reply_piece *piece) {
     struct lp_chat_choice *ch = to->choice;
     const struct lp_chat_answer *s = to->a->state;
     bool ok = true;
+    ch->in_call = piece->kind == LP_REPLY_CALL || piece->kind == LP_REPLY_ARGUMENTS;
     switch (piece->kind) {
     case LP_REPLY_REASONING:
         ok = lp_bytes_append(&ch->reasoning, piece->text.data, piece->text.len);
@@ -193,12 +199,13 @@ static bool take_token(struct lp_answer *a, struct lp_chat_choice *ch, const lim
 static bool take_done(struct lp_answer *a, struct lp_chat_choice *ch, const limpid_event *event) {
     ch->hit_length = strcmp(event->finish_reason, "length") == 0;
     ch->stop_id = event->stop_id;
-    bool ok = lp_reply_push(ch->reply, (struct lp_str){event->text, event->text_len}) &&
-              lp_reply_finish(ch->reply);
+    if (event->stop_text && !(ch->stop_text = lp_strdup(event->stop_text))) return false;
+    bool ok = lp_reply_push(ch->reply, (struct lp_str){event->text, event->text_len});
+    ch->cut_call = ch->in_call && (ch->hit_length || ch->stop_text || ch->stop_id >= 0);
+    ok = ok && lp_reply_finish(ch->reply);
     ch->done = true;
-    if (ok && event->stop_text) ok = (ch->stop_text = lp_strdup(event->stop_text)) != NULL;
     atomic_fetch_add(&a->service->n_repairs, (unsigned)lp_reply_n_repairs(ch->reply));
-    if (ok && ch->n_calls && !ch->hit_length) keep(a, ch);
+    if (ok && ch->n_calls && !ch->cut_call) keep(a, ch);
     return ok;
 }
 

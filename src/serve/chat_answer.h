@@ -21,7 +21,11 @@ struct lp_chat_choice {
     struct lp_reply *reply;             // its parser
     struct lp_bytes reasoning, content; // so far
     struct lp_chat_call *calls;         // [n_calls]
-    size_t n_calls;
+    size_t n_calls, call_capacity;
+    bool in_call;  // the last piece was of a call that has not ended
+    bool cut_call; // done: a stop text or the length limit fell into a call, so its arguments, though
+                   // mended to valid JSON, are not all that the model wanted; known before the last
+                   // pieces come
     json_t *logprobs;           // entries (OpenAI's form) since they were last taken, or NULL
     struct lp_bytes ids;        // int32_t tokens generated
     size_t n_ids_sent;          // formats that send ids: how many have been

@@ -110,14 +110,34 @@ static bool add_reasoning(const struct lp_service *service, json_t *message) {
     return ok;
 }
 
+// Templates know parts of type "text" only: the other names of the same become it.
+static json_t *plain_part(json_t *part) {
+    const char *type = json_string_value(json_object_get(part, "type"));
+    const json_t *text = json_object_get(part, "text");
+    if (!type || strcmp(type, "text") == 0) return json_incref(part);
+    if (!text) text = json_object_get(part, "refusal");
+    return json_pack("{s:s, s:O?}", "type", "text", "text", text);
+}
+
+static bool name_parts(json_t *message) {
+    const json_t *content = json_object_get(message, "content");
+    json_t *parts = json_is_array(content) ? json_array() : NULL;
+    bool ok = !json_is_array(content) || parts;
+    for (size_t i = 0; ok && i < json_array_size(content); i++)
+        ok = json_array_append_new(parts, plain_part(json_array_get(content, i))) == 0;
+    if (ok && parts) return json_object_set_new(message, "content", parts) == 0;
+    json_decref(parts);
+    return ok;
+}
+
 // A copy of the first n messages, assistants' with their reasoning. NULL without memory.
 static json_t *prepare(const struct lp_service *service, const json_t *messages, size_t n) {
     json_t *out = json_array();
     for (size_t i = 0; out && i < n; i++) {
-        json_t *message = json_array_get(messages, i), *copy = NULL;
-        if (is_assistant(message)) copy = json_copy(message);
-        bool ok = copy ? add_reasoning(service, copy) : !is_assistant(message);
-        ok = ok && json_array_append(out, copy ? copy : message) == 0;
+        json_t *copy = json_copy(json_array_get(messages, i));
+        bool ok = copy && name_parts(copy) &&
+                  (!is_assistant(copy) || add_reasoning(service, copy)) &&
+                  json_array_append(out, copy) == 0;
         json_decref(copy);
         if (ok) continue;
         json_decref(out);
@@ -177,6 +197,7 @@ static bool content_text(const json_t *message, struct lp_bytes *out) {
     for (size_t i = 0; i < json_array_size(content); i++) {
         const json_t *part = json_array_get(content, i);
         const json_t *text = json_is_string(part) ? part : json_object_get(part, "text");
+        if (!text) text = json_object_get(part, "refusal");
         if (json_is_string(text))
             lp_bytes_append(out, json_string_value(text), json_string_length(text));
     }

@@ -101,9 +101,20 @@ static bool check_ids(const struct lp_completion *c, const char *param, const in
     return true;
 }
 
+static bool is_alias(const char *list, const char *name) {
+    size_t n = strlen(name);
+    while (*list) {
+        size_t len = strcspn(list, ",");
+        if ((len == n && memcmp(list, name, n) == 0) || (len == 1 && *list == '*')) return true;
+        list += len + (list[len] == ',');
+    }
+    return false;
+}
+
 bool lp_completion_check_model(const struct lp_service *service, const char *model,
                                struct lp_api_error *err) {
-    if (!model || strcmp(model, service->model_id) == 0) return true;
+    if (!model || strcmp(model, service->model_id) == 0 || is_alias(service->aliases, model))
+        return true;
     lp_api_fail(err, 404, "model_not_found",
                 "the model '%.200s' does not exist; this server has '%.200s'", model,
                 service->model_id);

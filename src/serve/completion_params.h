@@ -47,6 +47,7 @@ struct lp_completion_params {
     const char *grammar_kind; // of limpid.h; NULL: anything may be written
     char *grammar;            // n_grammar bytes, and a NUL
     size_t n_grammar;
+    char grammar_param[48]; // the field that asked for it
     int32_t grammar_after; // a token, or -1
     int32_t *shown_ids;    // control tokens whose text is shown
     size_t n_shown_ids;

@@ -1,5 +1,6 @@
 #include "serve/generation.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 
@@ -94,6 +95,17 @@ static limpid_request_options options_of(struct lp_generation *g, size_t prompt)
     return o;
 }
 
+// What is wrong with a grammar is said of the field that asked for it, limits of its size included.
+static bool fail_submit(const struct lp_generation *g, const limpid_error *e,
+                        struct lp_api_error *err) {
+    const struct lp_completion_params *p = &g->completion->params;
+    lp_api_from_limpid(err, e);
+    bool of_grammar = e->status == LIMPID_INVALID || e->status == LIMPID_UNSUPPORTED;
+    if (p->grammar_kind && of_grammar && !err->param[0])
+        snprintf(err->param, sizeof err->param, "%s", p->grammar_param);
+    return false;
+}
+
 bool lp_generation_submit(struct lp_generation *g, const struct lp_completion *completion,
                           const struct lp_client *client, struct lp_access *access,
                           struct lp_api_error *err) {
@@ -115,7 +127,7 @@ bool lp_generation_submit(struct lp_generation *g, const struct lp_completion *c
         limpid_request_options o = options_of(g, i);
         if (limpid_request_new(&g->requests[i], service->engine, &o, &e)) {
             g->requests[i] = NULL;
-            return lp_api_from_limpid(err, &e);
+            return fail_submit(g, &e, err);
         }
         g->n_open++;
     }

@@ -201,7 +201,7 @@ static bool copy_text(char **to, const char *from) {
 static lp_status set_up(struct lp_server *s, const struct lp_server_options *o,
                         struct lp_err *err) {
     if (!copy_text(&s->model_id, o->model_id) || !copy_text(&s->api_key, o->api_key) ||
-        !copy_text(&s->cors, o->cors))
+        !copy_text(&s->cors, o->cors) || !copy_text(&s->aliases, o->aliases))
         return lp_err_memory(err, 0, "the server's settings");
     s->max_body = o->max_body;
     s->max_bodies = o->max_body * N_BODIES;
@@ -215,6 +215,7 @@ static lp_status set_up(struct lp_server *s, const struct lp_server_options *o,
     s->service.timeout_ms = o->timeout_ms;
     s->service.keepalive_ms = o->keepalive_ms;
     s->service.stall_s = o->stall_s;
+    s->service.aliases = s->aliases ? s->aliases : "";
     s->service.keep_last_prompt = o->debug_prompts;
     const char *chat_template = limpid_model_chat_template(o->model);
     s->service.chat_template = chat_template ? chat_template : "";
@@ -243,6 +244,7 @@ static void release(struct lp_server *s) {
     lp_free(s->model_id);
     lp_free(s->api_key);
     lp_free(s->cors);
+    lp_free(s->aliases);
     lp_free(s->tls_cert);
     lp_free(s->tls_key);
     lp_free(s);

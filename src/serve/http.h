@@ -14,7 +14,8 @@ struct lp_sender;
 
 struct lp_server {
     struct lp_service service;
-    char *model_id, *api_key, *cors; // key NULL: open; cors NULL: no header
+    char *model_id, *aliases;
+    char *api_key, *cors; // key NULL: open; cors NULL: no header
     char *tls_cert, *tls_key;        // contents; NULL: plain HTTP
     struct lp_access_log *access_log;
     struct lp_http_counts counts;

@@ -27,6 +27,7 @@ static bool queue(struct lp_server *s, struct MHD_Connection *connection, struct
     if (!response) return false;
     if (content_type) MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, content_type);
     MHD_add_response_header(response, "X-Request-Id", in->access.id);
+    MHD_add_response_header(response, "request-id", in->access.id); // Anthropic's packages
     if (status == 401)
         MHD_add_response_header(response, MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Bearer");
     add_cors(s, response);

@@ -1,7 +1,5 @@
 #include "serve/openai.h"
 
-#include <string.h>
-
 #include "serve/json_out.h"
 #include "serve/sse.h"
 
@@ -28,13 +26,10 @@ void lp_openai_models(const struct lp_service *s, const char *id, struct lp_http
     if (!id)
         lp_http_reply_json(reply, 200,
                            json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(s)));
-    else if (strcmp(id, s->model_id) == 0)
+    else if (lp_completion_check_model(s, id, &err))
         lp_http_reply_json(reply, 200, model_json(s));
-    else {
-        lp_api_fail(&err, 404, "model_not_found",
-                    "the model '%.200s' does not exist; this server has '%.200s'", id, s->model_id);
+    else
         lp_http_reply_error(reply, lp_api_error_json, &err);
-    }
 }
 
 json_t *lp_openai_usage(int64_t prompt, int64_t cached, int64_t generated, int64_t reasoning) {

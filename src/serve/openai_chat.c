@@ -10,7 +10,7 @@
 
 static const char *finish_reason(const struct lp_chat_choice *ch) {
     if (ch->hit_length) return "length";
-    return ch->n_calls ? "tool_calls" : "stop";
+    return ch->n_calls && !ch->cut_call ? "tool_calls" : "stop";
 }
 
 // vLLM's: the text or the id that ended it.

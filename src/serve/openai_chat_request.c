@@ -165,7 +165,8 @@ static bool parse_kwargs(struct lp_chat_request *r, json_t *j, struct lp_api_err
                               "chat_template_kwargs is %s, expected an object",
                               lp_json_type_name(j));
     json_object_foreach(j, key, value) {
-        if (strcmp(key, "messages") == 0 || strcmp(key, "tools") == 0)
+        if (strcmp(key, "messages") == 0 || strcmp(key, "tools") == 0 ||
+            strcmp(key, "add_generation_prompt") == 0)
             return lp_api_invalid(err, "chat_template_kwargs",
                                   "chat_template_kwargs may not hold '%s', which has its own field",
                                   key);

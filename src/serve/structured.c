@@ -1,5 +1,6 @@
 #include "serve/structured.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,7 @@ bool lp_structured_set(struct lp_completion_params *p, const char *kind, struct 
                               param);
     if (!(p->grammar = lp_strndup(source.data, source.len))) return lp_api_out_of_memory(err);
     p->n_grammar = source.len;
+    snprintf(p->grammar_param, sizeof p->grammar_param, "%s", param);
     p->grammar_kind = kind;
     return true;
 }

@@ -313,6 +313,21 @@ def check_an_agent_gets_the_right_answers(server):
             assert known - 2 <= final.usage.cache_read_input_tokens <= known, (first.usage, final.usage)  # the end token
 
 
+@anthropic.beta_tool
+def get_weather(city: str) -> str:
+    """Get the weather of a city"""
+    return run_tool("get_weather", {"city": city})
+
+
+def check_the_packages_tool_runner(server):
+    """It asks for a conversation that the server holds, and does without where there is none."""
+    for stream in (False, True):
+        runner = client_of(server).beta.messages.tool_runner(tools=[get_weather], stream=stream,
+                                                             **fields_of(server, "What is the weather in Oslo?", {}))
+        final = runner.until_done()
+        assert text_of(final) == "In Oslo it is -3 degrees with snow.", final
+
+
 def check_the_second_request_reads_the_cache(server):
     text = " ".join(str(i) for i in range(200, 330))
     first, second = (ask(server, f"Sort: {text}", max_tokens=1).usage for _ in range(2))

@@ -236,6 +236,20 @@ static void wrong_tools_are_refused_by_path(void **state) {
     refuses(HI ", \"tool_choice\": {\"type\": \"any\"}", "tool_choice", "no tools");
 }
 
+static void what_other_servers_hold_is_refused(void **state) {
+    (void)state;
+    refuses(HI ", \"thread\": {\"type\": \"create\"}", "thread", "all messages");
+    json_t *found = lp_anthropic_error(&err);
+    equals(json_object_get(json_object_get(found, "error"), "details"),
+           "{\"error_code\": \"thread_unsupported_request\", \"unsupported\": []}");
+    json_decref(found);
+    refuses(HI ", \"mcp_servers\": [{\"type\": \"url\"}]", "mcp_servers", "tools");
+    refuses(HI ", \"container\": \"c\"", "container", "no code");
+    refuses(HI ", \"compaction\": {\"type\": \"summarize\"}", "compaction", "shorten");
+    reads(HI ", \"thread\": null, \"mcp_servers\": [], \"context_management\": {\"edits\": []}, "
+             "\"cache_control\": {\"type\": \"ephemeral\"}");
+}
+
 static void thinking_is_off_unless_asked_for(void **state) {
     (void)state;
     static const struct {
@@ -398,6 +412,7 @@ int main(void) {
         cmocka_unit_test_teardown(messages_of_a_system_keep_their_place, release),
         cmocka_unit_test_teardown(tools_become_functions, release),
         cmocka_unit_test_teardown(wrong_tools_are_refused_by_path, release),
+        cmocka_unit_test_teardown(what_other_servers_hold_is_refused, release),
         cmocka_unit_test_teardown(thinking_is_off_unless_asked_for, release),
         cmocka_unit_test_teardown(params_are_those_of_the_api, release),
         cmocka_unit_test_teardown(a_schema_is_the_form_of_the_answer, release),

@@ -1,6 +1,8 @@
 // Tool calls. The texts are those of the families' own chat templates.
 #include "grammar_rows.h"
 
+#include "text/reply.h"
+
 #define CITY                                                                                       \
     "{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{\"type\":"          \
     "\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\"},"   \
@@ -260,12 +262,126 @@ static void test_tags_that_are_control_tokens(void **state) {
                   FIRST_CONTROL + 2, "<｜DSML｜function_calls>");
 }
 
+// ---- what the grammar allows is what the parser of answers reads ----
+
+struct heard {
+    struct lp_bytes arguments;
+    int calls, faults;
+};
+
+static bool hear(void *user, const struct lp_reply_piece *piece) {
+    struct heard *heard = user;
+    if (piece->kind == LP_REPLY_CALL) {
+        heard->calls++;
+        lp_bytes_clear(&heard->arguments);
+    }
+    if (piece->kind == LP_REPLY_CONTENT || piece->kind == LP_REPLY_REASONING) heard->faults++;
+    if (piece->kind == LP_REPLY_ARGUMENTS)
+        lp_bytes_append(&heard->arguments, piece->text.data, piece->text.len);
+    if (piece->kind != LP_REPLY_CALL_END) return true;
+    json_t *arguments =
+        json_loadb(heard->arguments.data, heard->arguments.len, JSON_ALLOW_NUL, NULL);
+    const json_t *days = json_object_get(arguments, "days");
+    const json_t *unit = json_object_get(arguments, "unit");
+    if (!json_is_object(arguments) || !json_is_string(json_object_get(arguments, "city")) ||
+        (days && !json_is_integer(days)) ||
+        (unit && strcmp(json_string_value(unit), "C") != 0 &&
+         strcmp(json_string_value(unit), "F") != 0))
+        heard->faults++;
+    json_decref(arguments);
+    return true;
+}
+
+static uint32_t draw(uint32_t n) {
+    static uint64_t state = 88172645463325252u;
+    state ^= state << 13;
+    state ^= state >> 7;
+    state ^= state << 17;
+    return (uint32_t)((state >> 20) % n);
+}
+
+static bool is_allowed(const uint32_t *mask, int byte) {
+    return mask && (mask[byte / 32] >> (byte % 32) & 1);
+}
+
+// Writes the byte if it is allowed.
+static bool put(struct lp_matcher *matcher, struct lp_bytes *text, int byte) {
+    if (!is_allowed(lp_matcher_mask(matcher), byte)) return false;
+    assert_true(lp_matcher_accept(matcher, byte));
+    return lp_bytes_append(text, &(char){(char)byte}, 1);
+}
+
+// A random walk over single bytes, and over tags as far as they are allowed. False: it did not end.
+static bool walk(struct lp_grammar *grammar, struct lp_bytes *text) {
+    static const char *const tags[] = {"</arg_value>", "</｜DSML｜parameter>", "\"", "<tool_call>"};
+    struct lp_matcher *matcher;
+    assert_int_equal(lp_matcher_new(&matcher, grammar, NULL), LP_OK);
+    lp_bytes_clear(text);
+    while (text->len < 2000 && !(lp_matcher_can_end(matcher) && draw(2))) {
+        const char *tag = draw(4) ? "" : tags[draw(4)];
+        while (*tag && put(matcher, text, (unsigned char)*tag)) tag++;
+        int allowed[256], n = 0;
+        const uint32_t *mask = lp_matcher_mask(matcher);
+        for (int byte = 0; byte < 256; byte++)
+            if (is_allowed(mask, byte)) allowed[n++] = byte;
+        if (!n || !put(matcher, text, allowed[draw((uint32_t)n)])) break;
+    }
+    bool ended = lp_matcher_can_end(matcher);
+    lp_matcher_free(matcher);
+    return ended;
+}
+
+static void check_reading(const char *source, enum lp_reply_syntax syntax, const json_t *tools) {
+    struct lp_token_trie *trie;
+    struct lp_grammar *grammar;
+    struct lp_bytes text = {0};
+    const bool is_control[256] = {false};
+    assert_int_equal(lp_token_trie_new(&trie, 256, token_bytes, NULL, is_control, NULL), LP_OK);
+    assert_int_equal(
+        lp_grammar_compile(&grammar, LP_GRAMMAR_TOOLS, lp_str_from(source), trie, NULL, NULL, NULL),
+        LP_OK);
+    int n_ended = 0;
+    for (int i = 0; i < 60; i++) {
+        if (!walk(grammar, &text)) continue;
+        struct heard heard = {0};
+        struct lp_reply *reply;
+        const struct lp_reply_params params = {
+            .syntax = syntax, .tools = tools, .sink = hear, .user = &heard};
+        assert_int_equal(lp_reply_new(&reply, &params, NULL), LP_OK);
+        assert_true(lp_reply_push(reply, lp_bytes_view(&text)) && lp_reply_finish(reply));
+        if (!heard.calls || heard.faults || lp_reply_n_repairs(reply))
+            fail_msg("%d calls, %d faults, %d repairs in: %s", heard.calls, heard.faults,
+                     (int)lp_reply_n_repairs(reply), text.data);
+        lp_reply_free(reply);
+        lp_bytes_release(&heard.arguments);
+        n_ended++;
+    }
+    assert_true(n_ended > 10);
+    lp_bytes_release(&text);
+    lp_grammar_put(grammar);
+    lp_token_trie_free(trie);
+}
+
+static void test_what_is_allowed_can_be_read(void **state) {
+    (void)state;
+    json_t *tools = json_loads("[" CITY "]", 0, NULL);
+    for (int syntax = LP_SYNTAX_GLM; syntax <= LP_SYNTAX_HERMES; syntax++) {
+        char source[1000];
+        snprintf(source, sizeof source,
+                 "{\"syntax\":\"%s\",\"required\":true,\"parallel\":true,\"tools\":[%s]}",
+                 lp_reply_syntax_name((enum lp_reply_syntax)syntax), CITY);
+        check_reading(source, (enum lp_reply_syntax)syntax, tools);
+    }
+    json_decref(tools);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_glm),
         cmocka_unit_test(test_other_syntaxes),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_tags_that_are_control_tokens),
+        cmocka_unit_test(test_what_is_allowed_can_be_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
