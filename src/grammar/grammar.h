@@ -74,8 +74,8 @@ void lp_matcher_free(struct lp_matcher *matcher); // NULL is allowed
 // without memory, past a limit, or where nothing may come and what was written is not whole: the
 // request must fail with lp_matcher_failure.
 const uint32_t *lp_matcher_mask(struct lp_matcher *matcher);
-const char *
-lp_matcher_failure(const struct lp_matcher *matcher);      // a sentence, "" if there was none
+// Why the last mask or token was refused, a sentence; "" if it was not.
+const char *lp_matcher_failure(const struct lp_matcher *matcher);
 bool lp_matcher_can_end(const struct lp_matcher *matcher); // what was written is whole
 // False: it is not allowed (lp_matcher_failure), and nothing has changed.
 bool lp_matcher_accept(struct lp_matcher *matcher, int32_t id);

@@ -13,5 +13,5 @@ foreach(client IN LISTS clients)
   string(REGEX REPLACE "_client$" "" name ${name})
   add_test(NAME clients_${name}
            COMMAND ${clients_python} -B ${client} $<TARGET_FILE:limpid> ${CMAKE_SOURCE_DIR}/models/mini-glm-dsa.gguf)
-  set_tests_properties(clients_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+  set_tests_properties(clients_${name} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1200)
 endforeach()
