@@ -1,5 +1,5 @@
-// The walk goes digit by digit and knows whether what was written so far equals the beginning of the
-// lower bound, of the upper one, or of both; if of neither, any digits may follow.
+// The walk goes digit by digit and knows whether what was written so far equals the beginning of
+// the lower bound, of the upper one, or of both; if of neither, any digits may follow.
 #include "grammar/digit_walk.h"
 
 #include "grammar/node_list.h"

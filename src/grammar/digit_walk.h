@@ -1,7 +1,7 @@
 // Decimal numbers between two bounds, as a grammar over their digits.
 //
-// All numbers of one walk have n_whole digits before the point and at most n_fraction behind it. They
-// are held as one integer, the digits without the point: 12.5 with n_fraction 3 is 12500.
+// All numbers of one walk have n_whole digits before the point and at most n_fraction behind it.
+// They are held as one integer, the digits without the point: 12.5 with n_fraction 3 is 12500.
 #ifndef LP_GRAMMAR_DIGIT_WALK_H
 #define LP_GRAMMAR_DIGIT_WALK_H
 
@@ -15,7 +15,8 @@ struct lp_digit_walk {
     int n_whole, n_fraction;
     uint64_t low, high; // both belong to it
     uint32_t multiple;  // of this one, without fraction; 1: any
-    // Used with a multiple, kept from walk to walk; zeroed before the first: [digits left][remainder]
+    // Used with a multiple, kept from walk to walk, NULL before the first:
+    // [digits left][remainder]
     lp_gb_rule *rest;
     bool *has_rest;
 };

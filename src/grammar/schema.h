@@ -1,15 +1,15 @@
 // Inside the JSON Schema compiler. A schema goes through three steps:
 //
 //     check (schema_keywords.c)   every keyword is known and has the right form
-//     flatten (schema_flat.c)     $ref, allOf, anyOf and oneOf are worked in (schema_merge.c), until
-//                                 a schema is true, false, {"anyOf": [...]}, or only plain keywords
+//     flatten (schema_flat.c)     $ref, allOf, anyOf and oneOf are worked in (schema_merge.c), till
+//                                 a schema is true, false, {"anyOf": [...]}, or plain keywords only
 //     emit (schema.c)             plain keywords to nodes, by type (schema_object.c, ...)
 //
 // What a "$ref" names is one rule, made later from a list, so that schemas may refer to themselves
 // and are compiled once. Everything counts against a budget: merging may not explode.
 //
-// Sound before complete: what the grammar accepts is valid; where a keyword cannot be kept exactly it
-// is refused, or fewer texts are made.
+// Sound before complete: what the grammar accepts is valid; where a keyword cannot be kept exactly,
+// it is refused, or fewer texts are made.
 #ifndef LP_GRAMMAR_SCHEMA_H
 #define LP_GRAMMAR_SCHEMA_H
 
@@ -95,7 +95,8 @@ bool lp_schema_is_annotation(const char *keyword); // has no effect
 unsigned lp_schema_types(const json_t *flat);      // by "type"; LP_TYPE_ALL without it
 // Types that are written: without "type", those that its other keywords are about.
 unsigned lp_schema_types_meant(const json_t *flat);
-// A keyword that is a count, or `none`. Larger than LP_GRAMMAR_MAX_REPEAT fails.
+// A keyword that is a count, or `none`. Larger than LP_GRAMMAR_MAX_REPEAT
+// fails, but an upper limit becomes that: what is written is then shorter than it might be.
 int64_t lp_schema_count(struct lp_schema *s, const json_t *flat, const char *keyword, int64_t none);
 
 // ---- schema_flat.c, schema_merge.c, schema_apart.c, schema_accepts.c ----

@@ -250,6 +250,7 @@ int64_t lp_schema_count(struct lp_schema *s, const json_t *flat, const char *key
     if (!value) return none;
     double n = json_number_value(value);
     if (n <= LP_GRAMMAR_MAX_REPEAT) return (int64_t)n;
+    if (strncmp(keyword, "max", 3) == 0) return LP_GRAMMAR_MAX_REPEAT; // less than allowed is valid
     lp_schema_fail(s, LP_STATUS_LIMIT, "\"%s\" is %.0f, and at most %d can be held", keyword, n,
                    LP_GRAMMAR_MAX_REPEAT);
     return none;

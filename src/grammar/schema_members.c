@@ -86,8 +86,8 @@ struct counted {
     lp_gb_rule *rules; // [n + 1][top + 1]; -1: nothing can follow
 };
 
-// Behind the declared members, with so many of them written. Names of others may come twice, and then
-// count once: only the first of them is sure to count.
+// Behind the declared members, with so many of them written. Names of others may come twice, and
+// then count once: only the first of them is sure to count.
 static lp_gb_node end_counted(struct counted *c, int64_t n) {
     const struct lp_members *all = c->all;
     int64_t missing = all->min > n ? all->min - n : 0;

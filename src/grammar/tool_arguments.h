@@ -1,8 +1,8 @@
 // The arguments of a tool call, from the schema of the tool's parameters.
 //
-// Tools come from frameworks with schemas of every kind. With "strict" a schema that is not supported
-// is refused; without it, a parameter whose schema is not supported may be any value of its type, and
-// if that does not help, the arguments may be any object.
+// Tools come from frameworks with schemas of every kind. With "strict" a schema that is not
+// supported is refused; without it, a parameter whose schema is not supported may be any value of
+// its type, and if that does not help, the arguments may be any object.
 #ifndef LP_GRAMMAR_TOOL_ARGUMENTS_H
 #define LP_GRAMMAR_TOOL_ARGUMENTS_H
 

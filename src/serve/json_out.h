@@ -16,8 +16,8 @@ json_t *lp_json_text(struct lp_str text);
 json_t *lp_json_logprob(double value);
 // A JSON array of token ids. NULL without memory.
 json_t *lp_json_ids(const int32_t *ids, size_t n);
-// Appends the value in one line. Numbers keep the 9 digits that a float32 has. False without
-// memory.
+// Appends the value in one line. Numbers that a float32 holds have its 9 digits, others as many as
+// they need. False without memory.
 bool lp_json_dump(struct lp_bytes *out, const json_t *value);
 
 #endif

@@ -2,9 +2,9 @@
 //
 //     sample_schema KIND N SEED < sources.txt
 //
-// Each line of the input is a source (KIND as in grammar.h: json_schema, regex, ...). For each a line
-// comes out: a JSON array of N texts, or {"status": "...", "error": "..."}. A text that does not come
-// to an end in time is null.
+// Each line of the input is a source (KIND as in grammar.h: json_schema, regex, ...). For each, one
+// line comes out: a JSON array of N texts, or {"status": "...", "error": "..."}. A text that does
+// not come to an end in time is null.
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

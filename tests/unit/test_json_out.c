@@ -46,6 +46,26 @@ static void numbers_are_finite_and_keep_float32(void **state) {
     lp_bytes_release(&text);
 }
 
+static void dumps(json_t *value, const char *expected) {
+    struct lp_bytes text = {0};
+    assert_true(lp_json_dump(&text, value));
+    assert_string_equal(text.data, expected);
+    json_decref(value);
+    lp_bytes_release(&text);
+}
+
+// Shortest forms as Python's repr() has them, but for float32 values.
+static void values_read_back_the_same(void **state) {
+    (void)state;
+    dumps(json_pack("[f, f, f, f, f]", 3.14159265358979, 0.1, 1.0, 1e300, 0.5),
+          "[3.14159265358979,0.1,1.0,1e+300,0.5]");
+    dumps(json_pack("{s:[], s:{}, s:n, s:b, s:I}", "a", "b", "c", "d", 1, "e",
+                    (json_int_t)9007199254740993),
+          "{\"a\":[],\"b\":{},\"c\":null,\"d\":true,\"e\":9007199254740993}");
+    dumps(json_pack("{s:s}", "quote \" and\n", "\x01\xC3\xA9"),
+          "{\"quote \\\" and\\n\":\"\\u0001\xC3\xA9\"}");
+}
+
 static void a_full_buffer_is_reported(void **state) {
     (void)state;
     struct lp_bytes text = {.max_bytes = 8};
@@ -59,6 +79,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ill_formed_text_becomes_replacement_characters),
         cmocka_unit_test(numbers_are_finite_and_keep_float32),
+        cmocka_unit_test(values_read_back_the_same),
         cmocka_unit_test(a_full_buffer_is_reported)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-// Regular expressions. What matches is known from the meaning of the notation; the dialects (ECMA-262,
+// Regular expressions. What matches is known from the meaning of the notation; the dialects (ECMA,
 // Python's re) agree on each row.
 #include "grammar_rows.h"
 

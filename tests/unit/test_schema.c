@@ -44,6 +44,7 @@ static void test_strings(void **state) {
           "\"\\ud83d\\ude00x\""},
          {"\"a\"", "\"abcd\"", "\"\\ud83d\\ude00\""}},
         {"{\"type\":\"string\",\"maxLength\":0}", {"\"\""}, {"\"a\""}},
+        {"{\"type\":\"string\",\"maxLength\":65535}", {"\"\"", "\"abc\""}, {"abc"}},
         {"{\"type\":\"string\",\"pattern\":\"^[a-z]+$\"}", {"\"abc\""}, {"\"\"", "\"aB\""}},
         {"{\"type\":\"string\",\"pattern\":\"b+\"}",
          {"\"b\"", "\"abc\"",
