@@ -502,7 +502,7 @@ static void test_refusals(void **state) {
         {"{\"properties\":{\"a\":1}}", LP_STATUS_INVALID, "\"properties\" must be"},
         {"{\"minLength\":-1}", LP_STATUS_INVALID, "\"minLength\" must be"},
         {"{\"minLength\":1.5}", LP_STATUS_INVALID, "\"minLength\" must be"},
-        {"{\"type\":\"string\",\"maxLength\":10001}", LP_STATUS_LIMIT, "at most 10000"},
+        {"{\"type\":\"string\",\"minLength\":10001}", LP_STATUS_LIMIT, "at most 10000"},
         {"{\"anyOf\":[]}", LP_STATUS_INVALID, "\"anyOf\" must be"},
         {"3", LP_STATUS_INVALID, "must be an object"},
         {"{\"type\":", LP_STATUS_INVALID, "no JSON"},
