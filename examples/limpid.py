@@ -12,7 +12,7 @@ import ctypes
 import os
 from collections import namedtuple
 from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char_p, c_double, c_float, c_int, c_int32,
-                    c_int64, c_size_t, c_uint, c_uint32, c_uint64, c_void_p)
+                    c_int64, c_size_t, c_uint, c_uint64, c_void_p)
 
 (OK, INVALID, FORMAT, IO, MEMORY, UNSUPPORTED, LIMIT, NUMERIC, CANCELLED, TIMEOUT, BUSY) = range(11)
 (EVENT_NONE, EVENT_PROMPT, EVENT_TOKEN, EVENT_DONE) = range(4)
@@ -75,7 +75,7 @@ class limpid_step_info(Structure):
     _fields_ = ([("step", c_uint64), ("end_s", c_double), ("duration_s", c_double)] +
                 [(name, c_int32) for name in ("prompt_tokens", "answer_tokens", "draft_tokens", "sequences")] +
                 [(name, c_int64) for name in ("n_waiting", "n_running", "pages_free")] +
-                [(name, c_uint32) for name in ("route_expanded", "route_absorbed", "route_sparse", "route_dense",
+                [(name, c_int32) for name in ("route_expanded", "route_absorbed", "route_sparse", "route_dense",
                                                "route_gqa")])
 
 

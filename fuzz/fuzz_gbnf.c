@@ -1,6 +1,6 @@
 // A grammar in GBNF and a text: compiled or refused with a sentence, then followed through the text
-// byte by byte, each byte a token. What is checked: the mask and accept agree; what the matcher says
-// of the end is what lp_grammar_matches says; a mask is never empty where there is no end.
+// byte by byte, each byte a token. What is checked: the mask and accept agree; what the matcher
+// says of the end is what lp_grammar_matches says; a mask is never empty where there is no end.
 //
 // The input is the grammar, a NUL, and the text.
 #include <stdlib.h>

@@ -218,11 +218,12 @@ typedef struct limpid_engine_stats {
 limpid_engine_stats limpid_engine_get_stats(const limpid_engine *engine);
 
 typedef struct limpid_step_info { // what a step did
-    uint64_t step;               // counts from 1
-    double end_s, duration_s;    // end_s: since the engine was made
+    uint64_t step;                // counts from 1
+    double end_s, duration_s;     // end_s: since the engine was made
     int32_t prompt_tokens, answer_tokens, draft_tokens, sequences;
     int64_t n_waiting, n_running, pages_free; // behind it
-    uint32_t route_expanded, route_absorbed, route_sparse, route_dense, route_gqa; // spans x layers
+    // Spans of tokens times layers, by the way that attention took
+    int32_t route_expanded, route_absorbed, route_sparse, route_dense, route_gqa;
 } limpid_step_info;
 
 // The last steps with a number above `since`, oldest first: at most `max` of the last 512. Returns
@@ -289,8 +290,8 @@ typedef struct limpid_request_options {
     size_t n_stop;
     const int32_t *stop_ids; // tokens that do
     size_t n_stop_ids;
-    bool ignore_eos;      // go on past the end tokens
-    bool skip_special;    // leave control tokens out of the text (default true)
+    bool ignore_eos;   // go on past the end tokens
+    bool skip_special; // leave control tokens out of the text (default true)
     // Control tokens whose text is shown although skip_special is set (markers of tool calls)
     const int32_t *shown_ids;
     size_t n_shown_ids;
@@ -299,9 +300,9 @@ typedef struct limpid_request_options {
     const char *grammar_kind;
     const char *grammar;
     size_t grammar_len;
-    int32_t grammar_after; // it holds behind the first generated token of this id; -1: from the start
-    int32_t n_logprobs;   // most probable tokens to report with each; -1 = no log-probabilities
-    bool prompt_logprobs; // an event for each prompt token first
+    int32_t grammar_after; // it holds behind the first token of this id; -1 (default): at once
+    int32_t n_logprobs;    // most probable tokens to report with each; -1 = no log-probabilities
+    bool prompt_logprobs;  // an event for each prompt token first
 
     int32_t priority;   // higher runs first; equal: first come, first served
     int64_t timeout_ms; // TIMEOUT behind that; 0 = none
@@ -331,9 +332,9 @@ typedef struct limpid_event { // pointers are valid until the next call on the r
     const int32_t *top_ids; // [n_top], most probable first
     const float *top_logprobs;
     int32_t n_top;
-    const char *finish_reason; // DONE: "stop" (end token or stop text) or "length"
-    const char *stop_text;     // DONE: the stop text that was met, or NULL
-    int32_t stop_id;           // DONE: the stop token (stop_ids) that was met, or -1
+    const char *finish_reason;     // DONE: "stop" (end token or stop text) or "length"
+    const char *stop_text;         // DONE: the stop text that was met, or NULL
+    int32_t stop_id;               // DONE: the stop token (stop_ids) that was met, or -1
     int64_t n_prompt;              // TOKEN, DONE
     int64_t n_generated;           // DONE
     int64_t n_cached;              // TOKEN, DONE; prompt tokens that were not computed for it
@@ -344,9 +345,9 @@ typedef struct limpid_event { // pointers are valid until the next call on the r
 // max_tokens 16, n 1, temperature 1, top_p 1, skip_special, no log-probabilities: the HTTP API's
 // defaults.
 limpid_request_options limpid_request_default_options(void);
-// Submits. Errors: INVALID (names the option, or what is wrong in the grammar), UNSUPPORTED (what the
-// grammar asks for), LIMIT (prompt and context, both numbers; a grammar that is too large), BUSY
-// (max_queue), MEMORY.
+// Submits. Errors: INVALID (names the option, or what is wrong in the grammar, which may be that it
+// is too large), UNSUPPORTED (what the grammar asks for), LIMIT (prompt and context, both numbers),
+// BUSY (max_queue), MEMORY.
 limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
                                  const limpid_request_options *options, limpid_error *err);
 // The next event; waits for it. After an error (the request has failed, or is cancelled) the same

@@ -240,8 +240,8 @@ static void free_batch(limpid_request **requests, bool *there, int64_t batch) {
     memset(there, 0, (size_t)batch * sizeof *there);
 }
 
-// The prompts are computed first and found in the prefix cache by the timed requests, so that all of
-// these begin in the same step.
+// The prompts are computed first and found in the prefix cache by the timed requests, so that all
+// of these begin in the same step.
 static int run_batch(struct bench *b, limpid_request **requests, bool *there, int64_t depth,
                      int64_t n, int64_t batch, struct samples *s) {
     int64_t n_prompt = depth > 0 ? depth : 1;

@@ -23,12 +23,13 @@ lp_status lp_constraint_new(struct lp_constraint **out, const struct lp_constrai
 void lp_constraint_free(struct lp_constraint *c); // NULL is allowed
 
 // Finds what may come next. *is_over: nothing may, not even an end token; the choice ends as it is.
-// LIMIT: the grammar cannot be followed any further; the request must fail.
+// INVALID: the grammar cannot be followed any further; the request must fail. (Not LIMIT, which is
+// of the context.)
 lp_status lp_constraint_next(struct lp_constraint *c, bool *is_over, struct lp_err *err);
 // Bits as lp_matcher_mask's, of what lp_constraint_next found: at least one, of an id that is not
 // `never`. Valid until the next call on c.
 const uint32_t *lp_constraint_allowed(const struct lp_constraint *c);
-// Takes up a token that was allowed; an end token changes nothing. LIMIT as above.
+// Takes up a token that was allowed; an end token changes nothing. INVALID as above.
 lp_status lp_constraint_accept(struct lp_constraint *c, int32_t id, struct lp_err *err);
 
 #endif

@@ -1,12 +1,14 @@
 // From logits to a token: what a request asks for is applied to one row of logits in a fixed order
 // (docs/sampling.md), then one id is drawn, or the largest taken.
 //
-//   0. what the grammar allows   1. logit_bias   2. repetition, 3. presence and frequency penalties   4. DRY   5. min_tokens
-//   6. temperature   7. min_p   8. top_k   9. typical_p   10. top_p   11. draw
+//   0. what the grammar allows   1. logit_bias   2. repetition, 3. presence and frequency penalties
+//   4. DRY   5. min_tokens   6. temperature   7. min_p   8. top_k   9. typical_p   10. top_p
+//   11. draw
 //
 // That is vLLM's order (typical_p, which vLLM does not have, stands where llama.cpp has it):
 // filters 7 to 10 see tempered probabilities, each those that the one before has left, summing to 1
-// again. What the grammar does not allow is left out first, so that no filter counts it. Greedy (temperature 0) takes the largest logit after 5; ties: lower id.
+// again. What the grammar does not allow is left out first, so that no filter counts it. Greedy
+// (temperature 0) takes the largest logit after 5; ties: lower id.
 //
 // Log-probabilities reported to a caller are those of the model: log softmax over the ids that may
 // be generated, before all of this, in double.

@@ -11,11 +11,11 @@ void lp_step_log_add(limpid_engine *e, const struct lp_route_counts *before) {
     info->n_waiting = e->sched.n_waiting;
     info->n_running = e->sched.n_running;
     info->pages_free = lp_kv_n_free(e->kv);
-    info->route_expanded = (uint32_t)(now.expanded - before->expanded);
-    info->route_absorbed = (uint32_t)(now.absorbed - before->absorbed);
-    info->route_sparse = (uint32_t)(now.sparse - before->sparse);
-    info->route_dense = (uint32_t)(now.dense - before->dense);
-    info->route_gqa = (uint32_t)(now.gqa - before->gqa);
+    info->route_expanded = (int32_t)(now.expanded - before->expanded);
+    info->route_absorbed = (int32_t)(now.absorbed - before->absorbed);
+    info->route_sparse = (int32_t)(now.sparse - before->sparse);
+    info->route_dense = (int32_t)(now.dense - before->dense);
+    info->route_gqa = (int32_t)(now.gqa - before->gqa);
     pthread_mutex_lock(&e->lock);
     log->steps[log->n_steps++ % LP_STEP_LOG] = *info;
     pthread_mutex_unlock(&e->lock);

@@ -1,9 +1,9 @@
 // The states of a grammar: a pushdown automaton over bytes. It never changes once it is made.
 //
-// A configuration is a state and a stack. The stack has two sorts of frames: where to go on behind a
-// rule, and how often a counted repetition has been through. States from which no end can be reached
-// do not exist, so that whatever is allowed can be completed; `need` says with how many more rules
-// on the stack (LP_GRAMMAR_MAX_DEPTH bounds them).
+// A configuration is a state and a stack. The stack has two sorts of frames: where to go on behind
+// a rule, and how often a counted repetition has been through. States from which no end can be
+// reached do not exist, so that whatever is allowed can be completed; `need` says with how many
+// more rules on the stack (LP_GRAMMAR_MAX_DEPTH bounds them).
 #ifndef LP_GRAMMAR_AUTOMATON_H
 #define LP_GRAMMAR_AUTOMATON_H
 

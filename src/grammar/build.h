@@ -33,8 +33,8 @@ lp_gb_node lp_gb_class(struct lp_gb *b, const struct lp_gb_range *ranges, size_t
 lp_gb_node lp_gb_token(struct lp_gb *b, int32_t id); // this control token
 lp_gb_node lp_gb_sequence(struct lp_gb *b, const lp_gb_node *nodes, size_t n);
 lp_gb_node lp_gb_choice(struct lp_gb *b, const lp_gb_node *nodes, size_t n);
-// min to max times; max < 0: any number. A short one becomes copies; of a long one there is one copy,
-// and a count on the stack while matching.
+// min to max times; max < 0: any number. A short one becomes copies; of a long one there is one
+// copy, and a count on the stack while matching.
 lp_gb_node lp_gb_repeat(struct lp_gb *b, lp_gb_node node, int64_t min, int64_t max);
 lp_gb_node lp_gb_optional(struct lp_gb *b, lp_gb_node node);
 
@@ -44,12 +44,14 @@ lp_gb_rule lp_gb_declare(struct lp_gb *b, const char *name); // name: for messag
 void lp_gb_define(struct lp_gb *b, lp_gb_rule rule, lp_gb_node node);
 lp_gb_node lp_gb_use(struct lp_gb *b, lp_gb_rule rule);
 
-// The grammar whose start is this rule. Rules that are used but not defined are INVALID. trie may be
-// NULL (then only lp_grammar_matches may be used). Frees nothing of b.
+// The grammar whose start is this rule. Rules that are used but not defined are INVALID. trie may
+// be NULL (then only lp_grammar_matches may be used). Frees nothing of b.
 lp_status lp_gb_finish(struct lp_gb *b, lp_gb_rule start, const struct lp_token_trie *trie,
                        struct lp_grammar **out, struct lp_err *err);
 
-// ---- sources: each gives the node that matches it (node 0 and a failed builder if it is wrong) ----
+// ---- sources ----
+
+// Each gives the node that matches it; node 0 and a failed builder if it is wrong.
 
 lp_gb_node lp_grammar_from_json(struct lp_gb *b); // any object: json_grammar.c
 lp_gb_node lp_grammar_from_schema(struct lp_gb *b, struct lp_str schema); // schema.c

@@ -2,7 +2,7 @@
 // allows next.
 //
 //     source (JSON schema, regular expression, choices, GBNF, tool calls)
-//       --> builder (build.h): rules of literals, character classes, sequences, alternatives, repeats
+//       --> builder (build.h): rules of texts, character classes, sequences, choices, repetitions
 //       --> lp_grammar: states of a pushdown automaton, shared by all requests that ask for it
 //       --> lp_matcher: where one sequence is; asks for a mask over tokens, is told each token
 //

@@ -1,9 +1,10 @@
 // What keeps walks over the vocabulary rare. A walk for a string of JSON visits every node of the
 // tree, some milliseconds; most masks must come without one.
 //
-//   1. A set's mask is kept, and the mask of a set like it is its mask: a count that stays away from
-//      its bounds for longer than a token is as good as any other ("canonical", for each length of
-//      tokens on its own, so that the many short tokens see bounds only when they are near).
+//   1. A set's mask is kept, and the mask of a set like it is its mask: a count that stays away
+//      from its bounds for longer than a token is as good as any other ("canonical", for each
+//      length of tokens on its own, so that the many short tokens see bounds only when they are
+//      near).
 //   2. A walk is made with what lies deep on the stack replaced by a "hole", so that a string costs
 //      one walk wherever it stands. Where a token reaches the hole (a quote, a bracket behind it),
 //      the node is noted as an exit; then the few tokens below exits are walked through with what
@@ -112,8 +113,8 @@ static bool note_exit(struct lp_masks *m, struct walk *w, uint32_t node, uint8_t
     return !mask->is_too_open;
 }
 
-// Marks the tokens of nodes from ... to - 1 that `set`, which stands at the node above them, allows.
-// False after a failure, or when exits became too many.
+// Marks the tokens of nodes from ... to - 1 that `set`, which stands at the node above them,
+// allows. False after a failure, or when exits became too many.
 static bool walk(struct lp_masks *m, struct walk *w, uint32_t set, uint32_t from, uint32_t to) {
     const struct lp_trie_node *nodes = w->part->nodes;
     if (from == to) return true;

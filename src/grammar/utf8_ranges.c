@@ -1,5 +1,5 @@
-// Cuts a range where characters get longer and where a continuation byte would wrap, until first and
-// last differ only in whole trailing bytes: then each byte has a range of its own.
+// Cuts a range where characters get longer and where a continuation byte would wrap, until first
+// and last differ only in whole trailing bytes: then each byte has a range of its own.
 #include "grammar/utf8_ranges.h"
 
 #include <stdbool.h>

@@ -20,8 +20,7 @@ void lp_http_reply_release(struct lp_http_reply *reply) {
 void lp_http_reply_json(struct lp_http_reply *reply, int status, json_t *body) {
     lp_http_reply_release(reply);
     reply->status = status;
-    if (body && lp_json_dump(&reply->body, body)) lp_bytes_puts(&reply->body, "\n");
-    if (!body || reply->body.failed) {
+    if (!body || !lp_json_dump(&reply->body, body) || !lp_bytes_puts(&reply->body, "\n")) {
         lp_bytes_release(&reply->body);
         if (status < 400) reply->status = 500;
     }
@@ -68,7 +67,8 @@ static int64_t wait_ms(const struct lp_answer *a, uint64_t since_ns) {
     return waited < limit ? limit - waited : 0;
 }
 
-// Appends what comes next, which may be a sign of life; behind the last event also the stream's end.
+// Appends what comes next, which may be a sign of life; behind the last event also the stream's
+// end.
 static bool stream_events(struct lp_answer *a, struct lp_bytes *out, struct lp_api_error *err) {
     uint64_t since = lp_clock_ns();
     while (out->len == 0) {

@@ -40,8 +40,8 @@ struct lp_answer {
     bool ended;            // after first
 };
 
-// What a request's body becomes: fills a->completion (lp_completion_admit) and a->state. Called under
-// service->parse_lock, as JSON trees are large. False with the error filled.
+// What a request's body becomes: fills a->completion (lp_completion_admit) and a->state. Called
+// under service->parse_lock, as JSON trees are large. False with the error filled.
 typedef bool (*lp_answer_parse)(struct lp_answer *a, const char *body, size_t n_bytes,
                                 struct lp_api_error *err);
 
@@ -53,8 +53,8 @@ struct lp_answer *lp_answer_admit(struct lp_service *service, const struct lp_fo
                                   struct lp_http_reply *reply);
 // Takes the answer over. Returns when it is whole, or has begun (stream).
 void lp_answer_run(struct lp_answer *a, struct lp_http_reply *reply);
-// Appends the next events to out, or a sign of life if none comes for a while. False: these were the
-// last.
+// Appends the next events to out, or a sign of life if none comes for a while. False: these were
+// the last.
 bool lp_answer_next(struct lp_answer *a, struct lp_bytes *out);
 void lp_answer_free(struct lp_answer *a); // cancels what runs; NULL is allowed
 

@@ -1,5 +1,5 @@
-// What Anthropic's API sends: messages, and errors. Streams are in anthropic_stream.c; both show the
-// same content blocks.
+// What Anthropic's API sends: messages, and errors. Streams are in anthropic_stream.c; both show
+// the same content blocks.
 #include "serve/anthropic.h"
 
 #include <string.h>
@@ -32,6 +32,7 @@ json_t *lp_anthropic_error(const struct lp_api_error *err) {
     struct lp_bytes text = {0};
     if (has_code(err, "context_length_exceeded")) lp_bytes_puts(&text, "prompt is too long: ");
     lp_bytes_puts(&text, err->message);
+    if (text.failed) return NULL;
     json_t *details = has_code(err, LP_ANTHROPIC_NO_THREADS)
                           ? json_pack("{s:s, s:[]}", "error_code", err->code, "unsupported")
                           : NULL;

@@ -1,5 +1,6 @@
-// Anthropic's Messages API: what its bodies, answers and events mean here. A format of chat_answer.h;
-// the conversation itself is OpenAI's form behind anthropic_request.c, as in every chat API.
+// Anthropic's Messages API: what its bodies, answers and events mean here. A format of
+// chat_answer.h; the conversation itself is OpenAI's form behind anthropic_request.c, as in every
+// chat API.
 #ifndef LP_SERVE_ANTHROPIC_H
 #define LP_SERVE_ANTHROPIC_H
 
@@ -13,8 +14,8 @@ extern const struct lp_chat_format lp_anthropic_format;
 // {"type": "error", "error": {"type", "message", maybe "details"}}. NULL without memory.
 json_t *lp_anthropic_error(const struct lp_api_error *err);
 
-// POST /v1/messages/count_tokens: the prompt is rendered and tokenized as for an answer. Called under
-// service->parse_lock.
+// POST /v1/messages/count_tokens: the prompt is rendered and tokenized as for an answer. Called
+// under service->parse_lock.
 void lp_anthropic_count_tokens(struct lp_service *service, const char *body, size_t n_bytes,
                                struct lp_http_reply *reply);
 

@@ -3,8 +3,8 @@
 //     user       [tool_result A, tool_result B, text]  ->  tool A, tool B, user
 //     assistant  [thinking, text, tool_use C]          ->  assistant with reasoning and call C
 //
-// Messages of one role that follow each other are one turn. Texts of a user's or a system's turn are
-// set apart by a line break; those of an assistant's message are parts of one text.
+// Messages of one role that follow each other are one turn. Texts of a user's or a system's turn
+// are set apart by a line break; those of an assistant's message are parts of one text.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

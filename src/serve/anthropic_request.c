@@ -1,7 +1,7 @@
 // The body of a Messages request, all but its messages: tools, thinking, the form of the output.
-// Fields that OpenAI's APIs have too are those of fields.h; cache_control, metadata, service_tier and
-// context_management mean nothing here: every prefix is cached, there is one tier, and no message is
-// dropped behind the client's back.
+// Fields that OpenAI's APIs have too are those of fields.h; cache_control, metadata, service_tier
+// and context_management mean nothing here: every prefix is cached, there is one tier, and no
+// message is dropped behind the client's back.
 #include <stdio.h>
 #include <string.h>
 

@@ -131,14 +131,18 @@ void lp_chat_answer_release(struct lp_answer *a) {
 
 // ---- keeping turns that may come back ----
 
-// What the client was given, for chat_prompt.c to compare with what comes back.
+// What the client was given, for chat_prompt.c to compare with what comes back. NULL without
+// memory.
 static json_t *given_message(const struct lp_chat_choice *ch) {
     json_t *calls = json_array();
-    for (size_t i = 0; calls && i < ch->n_calls; i++)
-        json_array_append_new(
-            calls, json_pack("{s:{s:o, s:o}}", "function", "name",
-                             lp_json_text(lp_bytes_view(&ch->calls[i].name)), "arguments",
-                             lp_json_text(lp_bytes_view(&ch->calls[i].arguments))));
+    for (size_t i = 0; calls && i < ch->n_calls; i++) {
+        json_t *one = json_pack("{s:{s:o, s:o}}", "function", "name",
+                                lp_json_text(lp_bytes_view(&ch->calls[i].name)), "arguments",
+                                lp_json_text(lp_bytes_view(&ch->calls[i].arguments)));
+        if (json_array_append_new(calls, one) == 0) continue;
+        json_decref(calls);
+        calls = NULL;
+    }
     return json_pack("{s:o, s:o}", "content", lp_json_text(lp_bytes_view(&ch->content)),
                      "tool_calls", calls);
 }

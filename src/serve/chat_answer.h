@@ -22,10 +22,10 @@ struct lp_chat_choice {
     struct lp_bytes reasoning, content; // so far
     struct lp_chat_call *calls;         // [n_calls]
     size_t n_calls, call_capacity;
-    bool in_call;  // the last piece was of a call that has not ended
-    bool cut_call; // done: a stop text or the length limit fell into a call, so its arguments, though
-                   // mended to valid JSON, are not all that the model wanted; known before the last
-                   // pieces come
+    bool in_call; // the last piece was of a call that has not ended
+    // done: a stop text or the length limit fell into a call, so its arguments, though mended to
+    // valid JSON, are not all that the model wanted; known before the last pieces come
+    bool cut_call;
     json_t *logprobs;           // entries (OpenAI's form) since they were last taken, or NULL
     struct lp_bytes ids;        // int32_t tokens generated
     size_t n_ids_sent;          // formats that send ids: how many have been
@@ -67,8 +67,8 @@ static inline struct lp_chat_answer *lp_chat_of(const struct lp_answer *a) {
     return a->state;
 }
 
-// For an lp_answer_parse: makes a->state and admits the request (its params are taken over). What is
-// in state already (echo, extra) stays.
+// For an lp_answer_parse: makes a->state and admits the request (its params are taken over). What
+// is in state already (echo, extra) stays.
 bool lp_chat_answer_admit(struct lp_answer *a, struct lp_chat_request *request,
                           struct lp_api_error *err);
 // Makes a->state, empty, so that a parse function can set echo and extra before it admits.

@@ -9,8 +9,11 @@ static json_t *token_json(const struct lp_completion *c, int32_t id, double logp
     size_t n;
     if (limpid_token_bytes(c->service->model, id, &data, &n, &e)) return NULL;
     json_t *bytes = json_array();
-    for (size_t i = 0; bytes && i < n; i++)
-        json_array_append_new(bytes, json_integer((unsigned char)data[i]));
+    for (size_t i = 0; bytes && i < n; i++) {
+        if (json_array_append_new(bytes, json_integer((unsigned char)data[i])) == 0) continue;
+        json_decref(bytes);
+        bytes = NULL;
+    }
     json_t *out = json_pack("{s:o, s:o, s:o}", "token", lp_json_text((struct lp_str){data, n}),
                             "logprob", lp_json_logprob(logprob), "bytes", bytes);
     limpid_free(data);

@@ -2,6 +2,7 @@
 // what the answer may look like.
 #include "serve/chat_prompt.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -149,12 +150,12 @@ static json_t *prepare(const struct lp_service *service, const json_t *messages,
 static json_t *options_json(const struct lp_chat_request *r, bool generation_prompt) {
     json_t *out = r->variables ? json_copy(r->variables) : json_object();
     bool tools = r->tools && r->tool_choice != LP_TOOLS_NONE;
-    if (out && tools && json_object_set(out, "tools", r->tools)) {
-        json_decref(out);
-        out = NULL;
-    }
-    if (out && !generation_prompt) json_object_set_new(out, "add_generation_prompt", json_false());
-    return out;
+    bool ok =
+        out && (!tools || json_object_set(out, "tools", r->tools) == 0) &&
+        (generation_prompt || json_object_set_new(out, "add_generation_prompt", json_false()) == 0);
+    if (ok) return out;
+    json_decref(out);
+    return NULL;
 }
 
 static bool render(const struct lp_service *service, const struct lp_chat_request *r,
@@ -167,10 +168,10 @@ static bool render(const struct lp_service *service, const struct lp_chat_reques
     char *messages_text = json_dumps(messages, JSON_COMPACT);
     char *options_text = options ? json_dumps(options, JSON_COMPACT) : NULL;
     bool ok = messages_text && options_text ? true : lp_api_out_of_memory(err);
-    if (ok && limpid_chat_prompt(service->model, messages_text, options_text, &text, &n, &e)) {
-        ok = lp_api_from_limpid(err, &e);
-        if (e.status == LIMPID_FORMAT) err->http = 400; // the template and these messages
-    }
+    if (ok && limpid_chat_prompt(service->model, messages_text, options_text, &text, &n, &e))
+        ok = e.status == LIMPID_FORMAT // the template does not take these messages
+                 ? lp_api_invalid(err, "messages", "%s", e.text)
+                 : lp_api_from_limpid(err, &e);
     if (ok && !lp_bytes_append(out, text, n)) ok = lp_api_out_of_memory(err);
     limpid_free(text);
     free(messages_text);
@@ -204,8 +205,8 @@ static bool content_text(const json_t *message, struct lp_bytes *out) {
     return !out->failed;
 }
 
-// The answer goes on with the last message: behind the prompt for an answer, without thinking unless
-// the message begins with it.
+// The answer goes on with the last message: behind the prompt for an answer, without thinking
+// unless the message begins with it.
 static bool append_final(const json_t *final, struct lp_chat_prompt *p, struct lp_api_error *err) {
     struct lp_bytes given = {0};
     struct lp_str at = trimmed_end(lp_bytes_view(&p->text));
@@ -219,7 +220,8 @@ static bool append_final(const json_t *final, struct lp_chat_prompt *p, struct l
         ok = ok && lp_bytes_puts(&p->text, END_THINK);
     }
     ok = ok && lp_bytes_append(&p->text, text.data, text.len);
-    if (ok && given_think) p->in_reasoning = !memmem(text.data, text.len, END_THINK, 8);
+    if (ok && given_think)
+        p->in_reasoning = !memmem(text.data, text.len, END_THINK, strlen(END_THINK));
     lp_bytes_release(&given);
     return ok ? true : lp_api_out_of_memory(err);
 }
@@ -364,7 +366,7 @@ bool lp_chat_prompt_make(struct lp_service *service, const struct lp_chat_reques
 
 // ---- what the answer may be ----
 
-// The tools that may be called.
+// The tools that may be called. NULL without memory.
 static json_t *callable(const struct lp_chat_request *r) {
     if (r->tool_choice != LP_TOOLS_NAMED) return json_incref(r->tools);
     json_t *out = json_array();
@@ -372,7 +374,10 @@ static json_t *callable(const struct lp_chat_request *r) {
         json_t *tool = json_array_get(r->tools, i);
         const char *name =
             json_string_value(json_object_get(json_object_get(tool, "function"), "name"));
-        if (name && strcmp(name, r->tool_name) == 0) json_array_append(out, tool);
+        if (!name || strcmp(name, r->tool_name) != 0) continue;
+        if (json_array_append(out, tool) == 0) continue;
+        json_decref(out);
+        return NULL;
     }
     return out;
 }
@@ -410,15 +415,16 @@ static bool constrain_tools(const struct lp_chat_request *r, struct lp_completio
     json_t *tools = callable(r);
     json_t *source = json_pack("{s:s, s:o, s:b, s:b}", "syntax", lp_reply_syntax_name(p->syntax),
                                "tools", tools, "required", required, "parallel", !r->one_call);
-    if (source && params->grammar_kind && !required)
-        json_object_set_new(source, "content",
-                            json_pack("{s:s, s:s%}", "kind", params->grammar_kind, "source",
-                                      params->grammar, params->n_grammar));
+    bool ok = source != NULL;
+    if (ok && params->grammar_kind && !required)
+        ok = json_object_set_new(source, "content",
+                                 json_pack("{s:s, s:s%}", "kind", params->grammar_kind, "source",
+                                           params->grammar, params->n_grammar)) == 0;
     lp_free(params->grammar);
     params->grammar = NULL;
     params->grammar_kind = NULL;
-    bool ok = source ? lp_structured_set_json(params, "tools", source, "tools", err)
-                     : lp_api_out_of_memory(err);
+    ok = ok ? lp_structured_set_json(params, "tools", source, "tools", err)
+            : lp_api_out_of_memory(err);
     json_decref(source);
     return ok;
 }

@@ -23,9 +23,9 @@ struct lp_choice {
 bool lp_choice_add(struct lp_choice *choice, const struct lp_completion *c,
                    const limpid_event *event);
 bool lp_choice_has_news(const struct lp_choice *choice);
-// {"index", "text", "logprobs", "finish_reason", "stop_reason"} of what came since the last take; with
-// return_token_ids also "token_ids" and, the first time, "prompt_token_ids". After a DONE event it
-// has let go of its memory. NULL without memory.
+// {"index", "text", "logprobs", "finish_reason", "stop_reason"} of what came since the last take;
+// with return_token_ids also "token_ids" and, the first time, "prompt_token_ids". After a DONE
+// event it has let go of its memory. NULL without memory.
 json_t *lp_choice_take(struct lp_choice *choice, const struct lp_completion *c,
                        const limpid_event *event);
 void lp_choice_release(struct lp_choice *choice);

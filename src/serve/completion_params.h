@@ -48,8 +48,8 @@ struct lp_completion_params {
     char *grammar;            // n_grammar bytes, and a NUL
     size_t n_grammar;
     char grammar_param[48]; // the field that asked for it
-    int32_t grammar_after; // a token, or -1
-    int32_t *shown_ids;    // control tokens whose text is shown
+    int32_t grammar_after;  // a token, or -1
+    int32_t *shown_ids;     // control tokens whose text is shown
     size_t n_shown_ids;
     bool return_token_ids;
     bool has_seed, echo, stream, include_usage, ignore_eos, skip_special_tokens, add_special_tokens;

@@ -59,11 +59,9 @@ static json_t *completion_json(const struct lp_answer *a, json_t *choices, json_
                             "text_completion", "created", (json_int_t)a->created, "model",
                             lp_json_text(lp_str_from(a->service->model_id)), "choices", choices);
     if (!usage) return out;
-    if (!out)
-        json_decref(usage);
-    else
-        json_object_set_new(out, "usage", usage);
-    return out;
+    if (json_object_set_new(out, "usage", usage) == 0) return out; // without out it fails
+    json_decref(out);
+    return NULL;
 }
 
 static json_t *usage_json(const struct lp_answer *a) {
@@ -100,7 +98,8 @@ static bool take_event(struct lp_answer *a, const limpid_event *event, size_t ch
 static bool end(struct lp_answer *a, struct lp_bytes *out) {
     bool ok = true;
     if (a->completion.params.include_usage) {
-        json_t *event = completion_json(a, json_array(), usage_json(a));
+        json_t *usage = usage_json(a);
+        json_t *event = usage ? completion_json(a, json_array(), usage) : NULL;
         ok = event && lp_sse_event(out, event);
         json_decref(event);
     }
@@ -110,14 +109,14 @@ static bool end(struct lp_answer *a, struct lp_bytes *out) {
 // They ended in any order and are listed by index.
 static json_t *whole(struct lp_answer *a) {
     struct completions *s = of(a);
-    json_t *choices = json_array();
-    for (size_t i = 0; choices && i < a->completion.n_choices; i++) {
-        if (json_array_append(choices, s->done[i])) {
-            json_decref(choices);
-            return NULL;
-        }
-    }
-    return choices ? completion_json(a, choices, usage_json(a)) : NULL;
+    json_t *choices = json_array(), *usage = usage_json(a);
+    bool ok = choices && usage;
+    for (size_t i = 0; ok && i < a->completion.n_choices; i++)
+        ok = json_array_append(choices, s->done[i]) == 0;
+    if (ok) return completion_json(a, choices, usage);
+    json_decref(choices);
+    json_decref(usage);
+    return NULL;
 }
 
 const struct lp_format lp_completions_format = {.event = take_event,

@@ -1,5 +1,5 @@
-// A look at the engine at work: GET /engine?since=STEP (counters now, and what each step behind that
-// one did) and GET /debug/last-prompt (what the last request gave the model).
+// A look at the engine at work: GET /engine?since=STEP (counters now, and what each step behind
+// that one did) and GET /debug/last-prompt (what the last request gave the model).
 #ifndef LP_SERVE_ENGINE_VIEW_H
 #define LP_SERVE_ENGINE_VIEW_H
 

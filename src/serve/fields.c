@@ -1,6 +1,6 @@
 // One row per field: its APIs, type, range and place. Fields that would change the output and that
-// this version lacks are rows too, with the value that asks for nothing; any other value is refused.
-// Fields that no row names are ignored, as vLLM and llama-server ignore them.
+// this version lacks are rows too, with the value that asks for nothing; any other value is
+// refused. Fields that no row names are ignored, as vLLM and llama-server ignore them.
 #include "serve/fields.h"
 
 #include <math.h>
@@ -43,7 +43,7 @@ static const struct field fields[] = {
     {"logprobs", TEXT, FIELD_INT, AT(logprobs), 0, LP_MAX_TOP_LOGPROBS, "0 to 20"},
     {"top_logprobs", CHAT | RESPONSES, FIELD_INT, AT(top_logprobs), 0, LP_MAX_TOP_LOGPROBS,
      "0 to 20"},
-    {"seed", ALL, FIELD_INT, AT(seed), -9.3e18, 9.3e18, ""},
+    {"seed", ALL, FIELD_INT, AT(seed), (double)INT64_MIN, (double)INT64_MAX, "a 64-bit number"},
     {"min_tokens", ALL, FIELD_INT, AT(min_tokens), 0, INT32_MAX, "0 or more"},
     {"min_p", ALL, FIELD_REAL, AT(min_p), 0, 1, "0 (off) to 1"},
     {"typical_p", ALL, FIELD_REAL, AT(typical_p), 1e-30, 1, "more than 0 and at most 1 (off)"},

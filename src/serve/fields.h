@@ -15,7 +15,8 @@ enum lp_api { // bits
 };
 
 // The body as a tree; NULL with the error filled: empty, no JSON, no object, nested too deep, a
-// prompt of more than n_context token ids (which is refused before it takes the memory of its tree).
+// prompt of more than n_context token ids (which is refused before it takes the memory of its
+// tree).
 json_t *lp_body_parse(const char *body, size_t n_bytes, int64_t n_context,
                       struct lp_api_error *err);
 

@@ -15,8 +15,8 @@ struct lp_sender;
 struct lp_server {
     struct lp_service service;
     char *model_id, *aliases;
-    char *api_key, *cors; // key NULL: open; cors NULL: no header
-    char *tls_cert, *tls_key;        // contents; NULL: plain HTTP
+    char *api_key, *cors;     // key NULL: open; cors NULL: no header
+    char *tls_cert, *tls_key; // contents; NULL: plain HTTP
     struct lp_access_log *access_log;
     struct lp_http_counts counts;
     struct MHD_Daemon *daemon;
@@ -49,8 +49,8 @@ struct lp_incoming {
 
 // Fills server->counts with the routes.
 void lp_http_init_counts(struct lp_http_counts *counts);
-// The library calls the first with the head, with pieces of the body, and when the request is whole;
-// the second when it is over. Types as in microhttpd.h; the first returns MHD_YES or MHD_NO.
+// The library calls the first with the head, with pieces of the body, and when the request is
+// whole; the second when it is over. Types as in microhttpd.h; the first returns MHD_YES or MHD_NO.
 int lp_http_on_request(struct lp_server *s, struct MHD_Connection *connection, const char *path,
                        const char *method, const char *data, size_t *n_data, void **state);
 void lp_http_on_completed(struct lp_server *s, void **state);

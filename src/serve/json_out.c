@@ -43,7 +43,8 @@ static int append(const char *data, size_t n, void *user) {
     return lp_bytes_append(user, data, n) ? 0 : -1;
 }
 
-// A value that a float32 holds gets that one's 9 digits, another the fewest that read back the same.
+// A value that a float32 holds gets that one's 9 digits, another the fewest that read back the
+// same.
 static bool put_real(struct lp_bytes *out, double value) {
     char text[40];
     int digits = value == (double)(float)value ? 9 : 15;

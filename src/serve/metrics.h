@@ -1,5 +1,5 @@
-// GET /metrics: counters of engine and server in Prometheus' text format, version 0.0.4. docs/api.md
-// lists the names.
+// GET /metrics: counters of engine and server in Prometheus' text format, version 0.0.4.
+// docs/api.md lists the names.
 #ifndef LP_SERVE_METRICS_H
 #define LP_SERVE_METRICS_H
 

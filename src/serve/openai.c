@@ -37,10 +37,12 @@ json_t *lp_openai_usage(int64_t prompt, int64_t cached, int64_t generated, int64
                             "completion_tokens", (json_int_t)generated, "total_tokens",
                             (json_int_t)(prompt + generated), "prompt_tokens_details",
                             "cached_tokens", (json_int_t)cached);
-    if (out && reasoning >= 0)
+    if (!out || reasoning < 0 ||
         json_object_set_new(out, "completion_tokens_details",
-                            json_pack("{s:I}", "reasoning_tokens", (json_int_t)reasoning));
-    return out;
+                            json_pack("{s:I}", "reasoning_tokens", (json_int_t)reasoning)) == 0)
+        return out;
+    json_decref(out);
+    return NULL;
 }
 
 bool lp_openai_stream_error(struct lp_answer *a, const struct lp_api_error *err,

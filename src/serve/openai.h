@@ -10,7 +10,8 @@ void lp_openai_health(struct lp_service *service, bool live, struct lp_http_repl
 void lp_openai_models(const struct lp_service *service, const char *id,
                       struct lp_http_reply *reply);
 
-// "usage". reasoning: tokens of reasoning among those generated; negative: not told.
+// "usage". reasoning: tokens of reasoning among those generated; negative: not told. NULL without
+// memory.
 json_t *lp_openai_usage(int64_t prompt, int64_t cached, int64_t generated, int64_t reasoning);
 
 // Of a format: the head is out, so the error is an event, and the last.

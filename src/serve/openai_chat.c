@@ -1,5 +1,5 @@
-// How an answer looks in OpenAI's chat API: one message a choice, or chunks of it. Reasoning is there
-// under both of its names, reasoning_content and reasoning.
+// How an answer looks in OpenAI's chat API: one message a choice, or chunks of it. Reasoning is
+// there under both of its names, reasoning_content and reasoning.
 #include "serve/openai_chat.h"
 
 #include <string.h>
@@ -138,10 +138,12 @@ static json_t *calls_json(const struct lp_chat_choice *ch) {
     json_t *out = json_array();
     for (size_t i = 0; out && i < ch->n_calls; i++) {
         const struct lp_chat_call *call = &ch->calls[i];
-        json_array_append_new(out, json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", call->id, "type",
-                                             "function", "function", "name",
-                                             lp_json_text(lp_bytes_view(&call->name)), "arguments",
-                                             lp_json_text(lp_bytes_view(&call->arguments))));
+        json_t *one = json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", call->id, "type", "function",
+                                "function", "name", lp_json_text(lp_bytes_view(&call->name)),
+                                "arguments", lp_json_text(lp_bytes_view(&call->arguments)));
+        if (json_array_append_new(out, one) == 0) continue;
+        json_decref(out);
+        out = NULL;
     }
     return out;
 }
@@ -167,9 +169,11 @@ static json_t *choice_json(const struct lp_answer *a, struct lp_chat_choice *ch)
     json_t *out = json_pack("{s:I, s:o, s:o, s:s, s:o}", "index", (json_int_t)ch->index, "message",
                             message_json(ch), "logprobs", take_logprobs(a, ch), "finish_reason",
                             finish_reason(ch), "stop_reason", stop_reason(ch));
-    if (out && a->completion.params.return_token_ids)
-        json_object_set_new(out, "token_ids", take_ids(ch));
-    return out;
+    if (!out || !a->completion.params.return_token_ids ||
+        json_object_set_new(out, "token_ids", take_ids(ch)) == 0)
+        return out;
+    json_decref(out);
+    return NULL;
 }
 
 static json_t *whole(struct lp_answer *a) {

@@ -1,4 +1,5 @@
-// The web page at "/": page.html, as it is but for the nonce that lets its own script and style run.
+// The web page at "/": page.html, as it is but for the nonce that lets its own script and style
+// run.
 #ifndef LP_SERVE_PAGE_H
 #define LP_SERVE_PAGE_H
 

@@ -8,9 +8,9 @@
 #include "base/alloc.h"
 #include "serve/fields.h"
 #include "serve/json_out.h"
+#include "serve/openai.h"
 #include "serve/responses_items.h"
 #include "serve/responses_request.h"
-#include "serve/sse.h"
 
 // ---- requests ----
 
@@ -107,18 +107,13 @@ static json_t *whole(struct lp_answer *a) {
     return lp_responses_object(a, true, NULL);
 }
 
-static bool keep_alive(struct lp_answer *a, struct lp_bytes *out) {
-    (void)a;
-    return lp_sse_comment(out, "keep-alive");
-}
-
 const struct lp_chat_format lp_responses_format = {
     .base = {.event = lp_chat_answer_event,
              .end = lp_responses_end,
              .whole = whole,
              .error = lp_api_error_json,
              .stream_error = lp_responses_stream_error,
-             .keep_alive = keep_alive,
+             .keep_alive = lp_openai_keep_alive,
              .release = lp_chat_answer_release},
     .id_prefix = "resp_",
     .call_prefix = "call_",

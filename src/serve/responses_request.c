@@ -146,7 +146,7 @@ static bool parse_template_variables(struct lp_chat_request *r, const json_t *ro
     json_t *value;
     if (!get_object(root, "chat_template_kwargs", &variables, err)) return false;
     json_object_foreach((json_t *)variables, name, value) {
-        if (ONE_OF(name, "messages", "tools"))
+        if (ONE_OF(name, "messages", "tools", "add_generation_prompt"))
             return lp_api_invalid(err, "chat_template_kwargs",
                                   "chat_template_kwargs may not hold '%s', which has its own field",
                                   name);

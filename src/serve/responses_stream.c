@@ -47,19 +47,20 @@ static bool send_item(struct lp_responses_state *s, struct lp_bytes *out, const 
 }
 
 // What concerns a part of an item, or its arguments (no part). Takes over: value, which is NULL
-// without memory.
+// without memory, and logprobs, where NULL means none.
 static bool send_of_item(struct lp_responses_state *s, struct lp_bytes *out, const char *type,
                          const struct lp_responses_item *item, const char *key, json_t *value,
                          json_t *logprobs) {
     json_t *fields =
         json_pack("{s:s, s:I, s:o}", "item_id", item->id, "output_index", index_of(s), key, value);
-    if (fields && item->kind != LP_RESPONSES_CALL)
-        json_object_set_new(fields, "content_index", json_integer(0));
-    if (fields && logprobs)
-        json_object_set_new(fields, "logprobs", logprobs);
-    else
-        json_decref(logprobs);
-    return emit(s, out, type, fields);
+    bool ok = fields != NULL;
+    if (ok && item->kind != LP_RESPONSES_CALL)
+        ok = json_object_set_new(fields, "content_index", json_integer(0)) == 0;
+    if (ok && logprobs) ok = json_object_set(fields, "logprobs", logprobs) == 0;
+    json_decref(logprobs);
+    if (ok) return emit(s, out, type, fields);
+    json_decref(fields);
+    return false;
 }
 
 static bool send_part(struct lp_responses_state *s, struct lp_bytes *out, const char *type,
@@ -90,9 +91,10 @@ static bool send_done(struct lp_responses_state *s, const struct lp_responses_it
                       const struct lp_chat_choice *choice, struct lp_bytes *out) {
     bool call = item->kind == LP_RESPONSES_CALL;
     const struct lp_bytes *text = call ? &choice->calls[item->call].arguments : &item->text;
-    json_t *logprobs = item->kind == LP_RESPONSES_MESSAGE
-                           ? (item->logprobs ? json_deep_copy(item->logprobs) : json_array())
-                           : NULL;
+    json_t *logprobs = NULL;
+    if (item->kind == LP_RESPONSES_MESSAGE &&
+        !(logprobs = item->logprobs ? json_deep_copy(item->logprobs) : json_array()))
+        return false;
     return send_of_item(s, out, names[item->kind].done, item, names[item->kind].key,
                         lp_json_text(lp_bytes_view(text)), logprobs) &&
            (call || send_part(s, out, "response.content_part.done", item)) &&
@@ -130,19 +132,17 @@ static bool add_reasoning(struct lp_answer *a, struct lp_chat_choice *choice, st
 
 static bool add_text(struct lp_answer *a, struct lp_chat_choice *choice, struct lp_str text,
                      struct lp_bytes *out) {
-    json_t *logprobs = json_array();
-    bool ok = true;
-    if (text.len) {
-        struct lp_responses_item *item = item_for(a, choice, LP_RESPONSES_MESSAGE, out);
-        ok = item && lp_bytes_append(&item->text, text.data, text.len);
-        if (ok && lp_chat_of(a)->with_logprobs) {
-            json_decref(logprobs);
-            ok = lp_responses_take_logprobs(item, choice, text.len, &logprobs);
-        }
-        if (ok && out)
-            return send_of_item(lp_responses_state(a), out, names[item->kind].delta, item, "delta",
-                                lp_json_text(text), logprobs);
-    }
+    if (text.len == 0) return true;
+    json_t *logprobs = NULL;
+    struct lp_responses_item *item = item_for(a, choice, LP_RESPONSES_MESSAGE, out);
+    bool ok = item && lp_bytes_append(&item->text, text.data, text.len);
+    if (ok)
+        ok = lp_chat_of(a)->with_logprobs
+                 ? lp_responses_take_logprobs(item, choice, text.len, &logprobs)
+                 : (logprobs = json_array()) != NULL;
+    if (ok && out)
+        return send_of_item(lp_responses_state(a), out, names[item->kind].delta, item, "delta",
+                            lp_json_text(text), logprobs);
     json_decref(logprobs);
     return ok;
 }

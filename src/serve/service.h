@@ -23,7 +23,7 @@ struct lp_service {
     limpid_model *model;
     limpid_engine *engine;
     const char *model_id;
-    const char *aliases; // further names, separated by commas; "*": any. Or ""
+    const char *aliases;       // further names, separated by commas; "*": any. Or ""
     int64_t created;           // Unix time
     const char *chat_template; // its source, or ""
     enum lp_reply_syntax syntax;

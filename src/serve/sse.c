@@ -2,13 +2,25 @@
 
 #include "serve/json_out.h"
 
+// Takes back half an event, which would swallow the next.
+static bool cut_back(struct lp_bytes *out, size_t to) {
+    out->len = to;
+    if (out->data) out->data[to] = 0;
+    return false;
+}
+
 // JSON in one line has no line break that could end the event: control characters are escaped.
 bool lp_sse_event(struct lp_bytes *out, const json_t *value) {
-    return lp_bytes_puts(out, "data: ") && lp_json_dump(out, value) && lp_bytes_puts(out, "\n\n");
+    size_t from = out->len;
+    return (lp_bytes_puts(out, "data: ") && lp_json_dump(out, value) &&
+            lp_bytes_puts(out, "\n\n")) ||
+           cut_back(out, from);
 }
 
 bool lp_sse_named_event(struct lp_bytes *out, const char *name, const json_t *value) {
-    return lp_bytes_printf(out, "event: %s\n", name) && lp_sse_event(out, value);
+    size_t from = out->len;
+    return (lp_bytes_printf(out, "event: %s\n", name) && lp_sse_event(out, value)) ||
+           cut_back(out, from);
 }
 
 bool lp_sse_comment(struct lp_bytes *out, const char *line) {

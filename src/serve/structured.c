@@ -100,16 +100,19 @@ static bool parse_structured_outputs(struct lp_completion_params *p, const json_
         {"grammar", set_gbnf},
         {"json_object", set_json_object},
     };
+    char path[48];
     if (!j) return true;
     if (!json_is_object(j))
         return lp_api_invalid(err, "structured_outputs",
                               "structured_outputs is %s, expected an object", lp_json_type_name(j));
     if (lp_json_field(j, "structural_tag"))
         return lp_api_invalid(err, "structured_outputs.structural_tag",
-                              "structured_outputs.structural_tag is not supported");
+                              "structured_outputs.structural_tag is not supported; give a schema "
+                              "(json) or a grammar");
     for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
         const json_t *one = lp_json_field(j, ways[i].name);
-        if (one && !ways[i].set(p, one, "structured_outputs", err)) return false;
+        snprintf(path, sizeof path, "structured_outputs.%s", ways[i].name);
+        if (one && !ways[i].set(p, one, path, err)) return false;
     }
     return true;
 }

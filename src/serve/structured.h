@@ -7,8 +7,8 @@
 #include "base/bytes.h"
 #include "serve/fields.h"
 
-// Sets p->grammar_kind and its source, or leaves them. Two at once are refused. Whether the source is
-// good is the engine's to say.
+// Sets p->grammar_kind and its source, or leaves them. Two at once are refused. Whether the source
+// is good is the engine's to say.
 bool lp_structured_parse(struct lp_completion_params *p, const json_t *root, enum lp_api api,
                          struct lp_api_error *err);
 // For others: takes the kind (a name of limpid.h) and a copy of its source.

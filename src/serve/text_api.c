@@ -100,8 +100,11 @@ static json_t *tokens_json(const struct lp_service *s, const struct text_request
     json_t *out = json_pack("{s:I, s:I, s:o}", "count", (json_int_t)n, "max_model_len",
                             (json_int_t)limpid_engine_context(s->engine), "tokens",
                             r->pieces ? pieces_json(s, ids, n, true) : lp_json_ids(ids, n));
-    if (out && r->strings) json_object_set_new(out, "token_strs", pieces_json(s, ids, n, false));
-    return out;
+    if (!out || !r->strings ||
+        json_object_set_new(out, "token_strs", pieces_json(s, ids, n, false)) == 0)
+        return out;
+    json_decref(out);
+    return NULL;
 }
 
 void lp_text_tokenize(struct lp_service *s, const char *body, size_t n_bytes,

@@ -1,5 +1,5 @@
-// What a text is to the model: POST /tokenize, /detokenize and /apply-template, in the forms of vLLM
-// and llama-server; and endpoints of OpenAI's that this server has a clear no for.
+// What a text is to the model: POST /tokenize, /detokenize and /apply-template, in the forms of
+// vLLM and llama-server; and endpoints of OpenAI's that this server has a clear no for.
 #ifndef LP_SERVE_TEXT_API_H
 #define LP_SERVE_TEXT_API_H
 

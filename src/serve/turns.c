@@ -153,11 +153,12 @@ struct lp_turn *lp_turns_find(struct lp_turns *t, const char *call_id) {
     pthread_mutex_lock(&t->lock);
     struct entry *e = t->buckets[bucket_of(call_id)];
     while (e && strcmp(e->id, call_id) != 0) e = e->next;
-    if (e) {
-        unlink_kept(t, e->of);
-        link_newest(t, e->of);
-        atomic_fetch_add(&e->of->turn.n_users, 1);
+    struct kept *k = e ? e->of : NULL; // e may be gone behind the lock; k is held
+    if (k) {
+        unlink_kept(t, k);
+        link_newest(t, k);
+        atomic_fetch_add(&k->turn.n_users, 1);
     }
     pthread_mutex_unlock(&t->lock);
-    return e ? &e->of->turn : NULL;
+    return k ? &k->turn : NULL;
 }

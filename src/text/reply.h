@@ -4,10 +4,10 @@
 //            REASONING                  CONTENT                CALL       ARGUMENTS {"city": "...
 //
 // One parser for streams and whole answers: the pieces do not depend on how the text was cut when
-// it was pushed (adjacent pieces of one kind joined). A text is never lost: what cannot be a tool call
-// is text as it was written, where it stands. Nothing is held back longer than it takes to decide
-// what it is. Time is linear in the text; memory is what is held back (white space that a call may
-// follow, a value that is not a string).
+// it was pushed (adjacent pieces of one kind joined). A text is never lost: what cannot be a tool
+// call is text as it was written, where it stands. Nothing is held back longer than it takes to
+// decide what it is. Time is linear in the text; memory is what is held back (white space that a
+// call may follow, a value that is not a string).
 //
 // White space: </think> takes the line ends behind it along; what stands between </think>, calls
 // and the end, and what is in front of a call, is dropped. Reasoning of white space only is none.

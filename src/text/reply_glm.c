@@ -25,7 +25,7 @@ static size_t split_name(const struct lp_reply *r, struct lp_str text) {
     size_t n = text.len < LP_REPLY_MAX_NAME ? text.len : LP_REPLY_MAX_NAME;
     for (; n; n--) {
         struct lp_str name = {text.data, n}, key = {text.data + n, text.len - n};
-        if (!lp_reply_tool_known(r, name)) continue;
+        if (!lp_reply_name_ok(name) || !lp_reply_tool_known(r, name)) continue;
         if (declares(r, name, lp_reply_trim(key))) return n;
         if (!longest && lp_reply_trim(key).len) longest = n;
     }

@@ -2,9 +2,9 @@
 //
 // Passed on as it comes: white space, numbers, strings, escapes. Mended, each counted: control
 // characters in strings are escaped; \d becomes \\d and half a surrogate pair U+FFFD; 'text'
-// becomes "text", a bare key a string, Python's True, False and None their JSON names; a comma before a
-// closing bracket is dropped; a closing bracket that was forgotten is put in front of the one that
-// closes more. Anything else is broken from there on.
+// becomes "text", a bare key a string, Python's True, False and None their JSON names; a comma
+// before a closing bracket is dropped; a closing bracket that was forgotten is put in front of the
+// one that closes more. Anything else is broken from there on.
 #ifndef LP_TEXT_REPLY_JSON_H
 #define LP_TEXT_REPLY_JSON_H
 

@@ -319,7 +319,7 @@ static void check_refusals(limpid_engine *engine) {
     refuse(engine, o, LIMPID_UNSUPPORTED, "tokens");
     o.grammar = "root ::= \"a\"{100000}";
     o.grammar_len = strlen(o.grammar);
-    refuse(engine, o, LIMPID_LIMIT, "100000");
+    refuse(engine, o, LIMPID_INVALID, "100000");
     o.grammar = "root ::= \"a\"";
     o.grammar_len = strlen(o.grammar);
     o.grammar_after = 1 << 30;

@@ -1,6 +1,7 @@
-// For the tests of grammars: random grammars, and a matcher for them that knows nothing of automata.
-// It asks, by the definition of each element, where it can end when it begins at a place of a text
-// of at most 63 bytes, and whether the rest of the text is the beginning of what it matches.
+// For the tests of grammars: random grammars, and a matcher for them that knows nothing of
+// automata. It asks, by the definition of each element, where it can end when it begins at a place
+// of a text of at most 63 bytes, and whether the rest of the text is the beginning of what it
+// matches.
 #ifndef TEST_GRAMMAR_NAIVE_H
 #define TEST_GRAMMAR_NAIVE_H
 

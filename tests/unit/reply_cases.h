@@ -1,6 +1,6 @@
 // What models write and what is to become of it. From the published formats of the families (GLM's,
-// DeepSeek's, Kimi's and Qwen's chat templates) and from slips of models that users of other engines
-// have reported. Arguments are compared byte by byte.
+// DeepSeek's, Kimi's and Qwen's chat templates) and from slips of models that users of other
+// engines have reported. Arguments are compared byte by byte.
 #ifndef REPLY_CASES_H
 #define REPLY_CASES_H
 

@@ -270,7 +270,8 @@ static void out_of_memory_is_an_error_at_every_allocation(void **state) {
         assert_int_equal(err.http, 500);
         lp_completion_params_release(&p);
     }
-    // the array, 2 prompts, the model, 2 stop texts, a breaker, stop ids, ids and numbers of the bias
+    // the array, 2 prompts, the model, 2 stop texts, a breaker, stop ids, ids and numbers of the
+    // bias
     assert_int_equal(nth, 11);
 }
 

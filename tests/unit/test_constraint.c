@@ -115,7 +115,7 @@ static void a_stop_token_of_text_waits_for_the_end(void **state) {
     c = constraint_of("root ::= \"aa\"", -1, IDS('a', END), 2, 2);
     struct lp_err err;
     bool is_over;
-    assert_int_equal(lp_constraint_next(c, &is_over, &err), LP_STATUS_LIMIT);
+    assert_int_equal(lp_constraint_next(c, &is_over, &err), LP_STATUS_INVALID);
     assert_non_null(strstr(err.text, "stop tokens"));
     lp_constraint_free(c);
 }
@@ -124,7 +124,7 @@ static void what_is_not_allowed_is_an_error(void **state) {
     (void)state;
     struct lp_constraint *c = constraint_of("root ::= \"a\"", -1, IDS(END), 1, 1);
     struct lp_err err;
-    assert_int_equal(lp_constraint_accept(c, 'x', &err), LP_STATUS_LIMIT);
+    assert_int_equal(lp_constraint_accept(c, 'x', &err), LP_STATUS_INVALID);
     assert_non_null(strstr(err.text, "does not allow"));
     check_allowed(c, IDS('a'));
     lp_constraint_free(c);

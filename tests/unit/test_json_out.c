@@ -79,7 +79,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ill_formed_text_becomes_replacement_characters),
         cmocka_unit_test(numbers_are_finite_and_keep_float32),
-        cmocka_unit_test(values_read_back_the_same),
-        cmocka_unit_test(a_full_buffer_is_reported)};
+        cmocka_unit_test(values_read_back_the_same), cmocka_unit_test(a_full_buffer_is_reported)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

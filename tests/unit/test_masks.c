@@ -51,7 +51,8 @@ static const char *bytes_of(const char *text, int len) {
     return out;
 }
 
-// One text from its beginning, each token drawn from the mask. Returns how many masks were compared.
+// One text from its beginning, each token drawn from the mask. Returns how many masks were
+// compared.
 static int follow(struct naive *naive, struct lp_grammar *g, const struct vocab *v,
                   struct lp_rng *rng, uint64_t seed) {
     char text[2 * N_TEXT];

@@ -1,6 +1,6 @@
 // What a model writes as events of the Responses API: their order, as OpenAI's reference has it,
-// and that deltas, items and the answer's object say the same. Without a model: the pieces are written
-// here.
+// and that deltas, items and the answer's object say the same. Without a model: the pieces are
+// written here.
 #include "lp_test.h"
 
 #include "serve/responses.h"

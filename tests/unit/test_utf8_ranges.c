@@ -4,7 +4,8 @@
 #include "base/utf8_step.h"
 #include "grammar/utf8_ranges.h"
 
-// By the table of the Unicode Standard, section 3.9; by hand, so that it is no copy of what is tested.
+// By the table of the Unicode Standard, section 3.9; by hand, so that it is no copy of what is
+// tested.
 static size_t encode(uint32_t c, unsigned char out[4]) {
     if (c < 0x80) return out[0] = (unsigned char)c, 1;
     if (c < 0x800)
