@@ -382,7 +382,7 @@ static int run(int argc, char **argv) {
 
 const struct lp_command lp_cmd_serve = {
     "serve", "[MODEL] [--host H] [--port P] [--api-key K] [--max-seqs N] [--ctx N] [--kv-tokens N]",
-    "an HTTP server with OpenAI's API, of the built-in model without MODEL; prints one line when "
-    "ready, drains and stops on "
-    "SIGINT or SIGTERM",
+    "an HTTP server with OpenAI's and Anthropic's APIs, of the built-in model without MODEL; "
+    "prints "
+    "one line when ready, drains and stops on SIGINT or SIGTERM",
     run};

@@ -56,8 +56,9 @@ static void set(struct lp_repl *repl, const char *argument) {
         return;
     }
     char *name = lp_strndup(argument, n);
-    if (!name) return;
-    if (lp_sampling_set(sampling, name, value, &err))
+    if (!name)
+        fprintf(stderr, "out of memory: the setting's name\n");
+    else if (lp_sampling_set(sampling, name, value, &err))
         fprintf(stderr, "%s\n", err.text);
     else
         fprintf(stderr, "%s: %s\n", name, value);
@@ -130,6 +131,7 @@ static char *path_of(const char *argument, const char *command) {
     bool at_home = argument[0] == '~' && argument[1] == '/' && home;
     lp_bytes_printf(&path, "%s%s", at_home ? home : "", argument + at_home);
     char *out = path.failed ? NULL : lp_strdup(path.data);
+    if (!out) fprintf(stderr, "out of memory: the file's name\n");
     lp_bytes_release(&path);
     return out;
 }

@@ -166,20 +166,15 @@ static bool check_ranges(struct lp_gb *b, const struct lp_gb_range *ranges, size
 
 lp_gb_node lp_gb_class(struct lp_gb *b, const struct lp_gb_range *ranges, size_t n, bool negated) {
     if (b->failed || !check_ranges(b, ranges, n)) return 0;
-    struct lp_gb_range *sorted = lp_alloc(n, sizeof *sorted);
-    if (!sorted) return fail_memory(b);
-    if (n) memcpy(sorted, ranges, n * sizeof *sorted);
-    n = merge(sorted, n);
+    // Room for what the class becomes (n + 2 at most), and behind it for the sorted ranges.
     size_t first = b->n_ranges, need = first + 2 * n + 2;
     if (need > MAX_RANGES)
-        lp_gb_fail(b, LP_STATUS_LIMIT, "the grammar's character classes have more than %d ranges",
-                   MAX_RANGES);
-    else if (!LP_GROW(b->ranges, b->ranges_capacity, need))
-        fail_memory(b);
-    if (b->failed) {
-        lp_free(sorted);
-        return 0;
-    }
+        return lp_gb_fail(b, LP_STATUS_LIMIT,
+                          "the grammar's character classes have more than %d ranges", MAX_RANGES);
+    if (!LP_GROW(b->ranges, b->ranges_capacity, need)) return fail_memory(b);
+    struct lp_gb_range *sorted = b->ranges + first + n + 2;
+    if (n) memcpy(sorted, ranges, n * sizeof *sorted);
+    n = merge(sorted, n);
     uint32_t next = 0; // behind the ranges so far
     for (size_t i = 0; i < n; i++) {
         if (!negated) put_characters(b, sorted[i].first, sorted[i].last);
@@ -187,7 +182,6 @@ lp_gb_node lp_gb_class(struct lp_gb *b, const struct lp_gb_range *ranges, size_t
         next = sorted[i].last + 1;
     }
     if (negated && next <= MAX_CODE_POINT) put_characters(b, next, MAX_CODE_POINT);
-    lp_free(sorted);
     if (b->n_ranges == first) return lp_gb_never(b);
     return add(b, (struct lp_gb_item){.kind = LP_GB_CLASS,
                                       .first = (int32_t)first,

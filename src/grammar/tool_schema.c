@@ -54,8 +54,9 @@ static json_t *loosened(struct lp_tool *tool, struct lp_gb *b, json_t *parameter
     const char *name;
     json_t *schema;
     json_object_foreach(json_object_get(parameters, "properties"), name, schema) {
+        if (!good) break;
         struct lp_err err;
-        lp_status status = good ? try_schema(tool, b, parameters, schema, &err) : LP_OK;
+        lp_status status = try_schema(tool, b, parameters, schema, &err);
         if (status && is_hopeless(tool, b, status, &err)) good = false;
         json_t *use = status ? type_alone(schema) : json_incref(schema);
         // A type that is none leaves any value.
@@ -73,16 +74,18 @@ static json_t *loosened(struct lp_tool *tool, struct lp_gb *b, json_t *parameter
 }
 
 // Parameters take no others than the declared ones unless they say so: a model should not make
-// arguments up.
+// arguments up. NULL without memory.
 static json_t *closed(json_t *parameters) {
     json_t *out = json_is_object(parameters) ? json_copy(parameters) : json_object();
-    if (!out) return NULL;
     static const char *const open[] = {"additionalProperties", "$ref", "allOf", "anyOf", "oneOf"};
     for (size_t i = 0; i < sizeof open / sizeof *open; i++)
         if (json_object_get(out, open[i])) return out;
-    json_object_set_new(out, "additionalProperties", json_false());
-    if (!json_object_get(out, "type")) json_object_set_new(out, "type", json_string("object"));
-    return out;
+    bool good = json_object_set_new(out, "additionalProperties", json_false()) == 0;
+    if (good && !json_object_get(out, "type"))
+        good = json_object_set_new(out, "type", json_string("object")) == 0;
+    if (good) return out;
+    json_decref(out);
+    return NULL;
 }
 
 bool lp_tool_prepare(struct lp_tool *tool, struct lp_gb *b, json_t *parameters) {

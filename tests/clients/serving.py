@@ -2,7 +2,8 @@
 
     NAME_client.py LIMPID MODEL [--only WORD]
 
-A client file holds functions check_...(server) and ends with run(package, checks): 77 where the package is missing.
+A client file looks for its package first (exit status 77 where it is missing), holds functions check_...(server) and ends
+with run(checks).
 """
 import importlib.util
 import pathlib

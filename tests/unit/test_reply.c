@@ -433,6 +433,30 @@ static void test_memory_runs_out(void **state) {
     }
 }
 
+// A tool whose name no call can have ("my tool") is never called, also where its name and a key have
+// run together: what was written is content.
+static void test_tool_without_a_good_name(void **state) {
+    static const char text[] =
+        "<tool_call>my toolcity</arg_key><arg_value>Rome</arg_value></tool_call>";
+    struct heard h = {.open = -1};
+    struct lp_reply *r;
+    struct lp_err err;
+    (void)state;
+    json_t *odd = json_loads("[{\"type\": \"function\", \"function\": {\"name\": \"my tool\", "
+                             "\"parameters\": {\"properties\": {\"city\": {}}}}}]",
+                             0, NULL);
+    const struct lp_reply_params params = {
+        .syntax = LP_SYNTAX_GLM, .tools = odd, .sink = hear, .user = &h};
+    assert_int_equal(lp_reply_new(&r, &params, &err), LP_OK);
+    assert_true(lp_reply_push(r, lp_str_from(text)) && lp_reply_finish(r));
+    assert_int_equal(h.n_calls, 0);
+    assert_false(h.bad);
+    assert_string_equal(h.content.data, text);
+    lp_reply_free(r);
+    json_decref(odd);
+    release(&h);
+}
+
 static int load_tools(void **state) {
     (void)state;
     tools = json_loads(reply_tools, 0, NULL);
@@ -457,6 +481,7 @@ int main(void) {
                                        cmocka_unit_test(test_detect),
                                        cmocka_unit_test(test_names),
                                        cmocka_unit_test(test_sink_refuses),
+                                       cmocka_unit_test(test_tool_without_a_good_name),
                                        cmocka_unit_test(test_memory_runs_out)};
     return cmocka_run_group_tests(tests, load_tools, free_tools);
 }

@@ -94,9 +94,10 @@ static void what_is_wrong_is_named(void **state) {
     refuses("{\"structured_outputs\": []}", "structured_outputs", "an array");
     refuses("{\"structured_outputs\": {\"structural_tag\": {}}}",
             "structured_outputs.structural_tag", "not supported");
-    refuses("{\"structured_outputs\": {\"regex\": \"a\", \"json\": {}}}", "structured_outputs",
-            "one of them");
-    refuses("{\"structured_outputs\": {\"choice\": [1]}}", "structured_outputs", "[0] is a number");
+    refuses("{\"structured_outputs\": {\"regex\": \"a\", \"json\": {}}}",
+            "structured_outputs.regex", "one of them");
+    refuses("{\"structured_outputs\": {\"choice\": [1]}}", "structured_outputs.choice",
+            "[0] is a number");
     refuses("{\"guided_choice\": \"a\"}", "guided_choice", "a string");
     refuses("{\"guided_json\": 5}", "guided_json", "a number");
     refuses("{\"grammar\": 5}", "grammar", "a number");
