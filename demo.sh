@@ -30,7 +30,7 @@ trap 'exit 143' TERM
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 [ -t 1 ] || say() { printf '\n%s\n' "$*"; }
 
-say "Building"
+say "Building (a minute or two; build/release/build.log has the details)"
 mkdir -p build/release
 if ! { cmake --preset release -DPython3_EXECUTABLE="$python" && cmake --build --preset release --target limpid liblimpid; } \
     >build/release/build.log 2>&1; then

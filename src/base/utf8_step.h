@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #define LP_UTF8_REPLACEMENT "\xEF\xBF\xBD"
 
@@ -33,6 +34,13 @@ static inline enum lp_utf8_kind lp_utf8_step(const unsigned char *text, size_t n
         high = 0xBF;
     }
     return LP_UTF8_WHOLE;
+}
+
+// The code point of a well-formed character of that many bytes.
+static inline uint32_t lp_utf8_code_point(const unsigned char *text, size_t n_bytes) {
+    uint32_t value = n_bytes == 1 ? text[0] : text[0] & (0xFFu >> (n_bytes + 1));
+    for (size_t i = 1; i < n_bytes; i++) value = value << 6 | (text[i] & 0x3F);
+    return value;
 }
 
 #endif

@@ -144,6 +144,10 @@ static int serve(struct signals *signals, const struct lp_server_options *option
     fflush(stdout);
     print_welcome(options, lp_server_port(server));
     signals_wait(signals);
+    fprintf(stderr,
+            "limpid: stops: running requests may go on for %g s (--drain-timeout); a second signal "
+            "ends it at once\n",
+            options->drain_s);
     lp_server_stop(server);
     return LP_EXIT_OK;
 }
@@ -274,6 +278,17 @@ static int check_texts(const struct settings *s) {
     return LP_EXIT_OK;
 }
 
+static int check_sampling(const struct lp_server_options *o) {
+    if (!(o->temperature >= 0 && o->temperature <= 100))
+        return lp_usage(&lp_cmd_serve, "--temp is %g, expected 0 to 100", o->temperature);
+    if (!(o->top_p > 0 && o->top_p <= 1))
+        return lp_usage(&lp_cmd_serve, "--top-p is %g, expected more than 0 and at most 1",
+                        o->top_p);
+    if (!(o->min_p >= 0 && o->min_p <= 1))
+        return lp_usage(&lp_cmd_serve, "--min-p is %g, expected 0 to 1", o->min_p);
+    return check_range("--top-k", o->top_k, 0, INT32_MAX);
+}
+
 static int check_settings(struct settings *s) {
     const struct {
         const char *option;
@@ -288,6 +303,7 @@ static int check_settings(struct settings *s) {
         {"--idle-timeout", s->idle_s, 1, 1000000},
     };
     int status = check_texts(s);
+    if (!status) status = check_sampling(&s->server);
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0] && !status; i++)
         status = check_range(ranges[i].option, ranges[i].value, ranges[i].min, ranges[i].max);
     if (!status) status = check_seconds("--request-timeout", s->timeout_s, true);
@@ -309,7 +325,7 @@ static void settle(struct settings *s) {
     o->max_connections = connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : (int)connections;
 }
 
-#define N_OPTIONS 25
+#define N_OPTIONS 29
 
 static int run(int argc, char **argv) {
     struct lp_common common;
@@ -332,7 +348,13 @@ static int run(int argc, char **argv) {
         {"--alias", LP_OPT_TEXT, &s.server.aliases, "NAMES",
          "further names that requests may give the model, with commas; * = any"},
         {"--api-key", LP_OPT_TEXT, &s.server.api_key, "K",
-         "ask for 'Authorization: Bearer K' or 'x-api-key: K' on all but /health and the page"},
+         "ask for 'Authorization: Bearer K' or 'x-api-key: K' on all but /health and the page; "
+         "better in the environment as LIMPID_API_KEY, which no list of processes shows"},
+        {"--temp", LP_OPT_FLOAT, &s.server.temperature, "T",
+         "temperature of requests that name none (default 1)"},
+        {"--top-p", LP_OPT_FLOAT, &s.server.top_p, "P", "their top_p (default 1: off)"},
+        {"--top-k", LP_OPT_INT, &s.server.top_k, "K", "their top_k (default 0: off)"},
+        {"--min-p", LP_OPT_FLOAT, &s.server.min_p, "P", "their min_p (default 0: off)"},
         {"--cors", LP_OPT_TEXT, &s.server.cors, "ORIGIN",
          "let pages of this origin ask from a browser; * = all"},
         {"--tls-cert", LP_OPT_TEXT, &s.server.tls_cert, "FILE", "serve HTTPS: certificate, PEM"},
@@ -374,6 +396,8 @@ static int run(int argc, char **argv) {
     int status =
         lp_args_parse(argc, argv, &lp_cmd_serve, options, LP_N_COMMON + N_OPTIONS, &s.given, 1);
     if (status) return status < 0 ? LP_EXIT_OK : status;
+    const char *key = getenv("LIMPID_API_KEY");
+    if (!s.server.api_key && key && key[0]) s.server.api_key = key;
     status = check_settings(&s);
     if (status) return status;
     settle(&s);

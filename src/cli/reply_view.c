@@ -9,7 +9,8 @@
 #define DIM "\033[2m"
 #define NORMAL "\033[0m"
 
-bool lp_reply_view_dims(FILE *to) {
+// A terminal that is not "dumb", and NO_COLOR is not set.
+static bool may_dim(FILE *to) {
     const char *no_color = getenv("NO_COLOR"), *terminal = getenv("TERM");
     return isatty(fileno(to)) == 1 && !(no_color && *no_color) && terminal && *terminal &&
            strcmp(terminal, "dumb") != 0;
@@ -61,8 +62,8 @@ static bool take_piece(void *user, const struct lp_reply_piece *piece) {
 
 lp_status lp_reply_view_init(struct lp_reply_view *view, const limpid_model *model,
                              bool in_reasoning, FILE *to, struct lp_err *err) {
-    *view = (struct lp_reply_view){
-        .to = to, .dims = lp_reply_view_dims(to), .terminal = isatty(fileno(to)) == 1};
+    *view =
+        (struct lp_reply_view){.to = to, .dims = may_dim(to), .terminal = isatty(fileno(to)) == 1};
     struct lp_reply_params params = {.syntax = lp_reply_detect(limpid_model_chat_template(model)),
                                      .in_reasoning = in_reasoning,
                                      .sink = take_piece,

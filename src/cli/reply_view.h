@@ -23,9 +23,6 @@ struct lp_reply_view {
     bool failed;                        // without memory
 };
 
-// Whether reasoning may be dimmed there: a terminal that is not "dumb", and NO_COLOR is not set.
-bool lp_reply_view_dims(FILE *to);
-
 // in_reasoning: the prompt ended within <think>. Errors: MEMORY. Release in any case.
 lp_status lp_reply_view_init(struct lp_reply_view *view, const limpid_model *model,
                              bool in_reasoning, FILE *to, struct lp_err *err);

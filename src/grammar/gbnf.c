@@ -101,8 +101,7 @@ static bool read_char(struct gbnf *g, uint32_t *out) {
     size_t n;
     if (lp_utf8_step(p, (size_t)(g->end - g->at), &n) != LP_UTF8_WHOLE)
         return fail(g, "this is no valid UTF-8");
-    *out = n == 1 ? p[0] : p[0] & (0xFFu >> (n + 1));
-    for (size_t i = 1; i < n; i++) *out = *out << 6 | (p[i] & 0x3F);
+    *out = lp_utf8_code_point(p, n);
     g->at += n;
     return true;
 }
@@ -281,7 +280,8 @@ static lp_gb_node parse_sequence(struct gbnf *g) {
         skip_space(g, g->nesting > 0);
         if (g->at == g->end || *g->at == '\n' || *g->at == '\r' || *g->at == '|' || *g->at == ')')
             break;
-        if (!strchr("\"[(.<!", *g->at) && !is_name_char(*g->at)) {
+        bool begins = is_name_char(*g->at) || (*g->at && strchr("\"[(.<!", *g->at));
+        if (!begins) {
             fail(g, "expected a rule's name, a text, a class or a group");
             return 0;
         }

@@ -33,10 +33,7 @@ static lp_gb_node rest_of_string(struct lp_jg *jg) {
 static uint32_t character_at(struct lp_str name, size_t at, size_t *n_bytes) {
     const unsigned char *c = (const unsigned char *)name.data + at;
     lp_utf8_step(c, name.len - at, n_bytes);
-    if (*n_bytes == 1) return c[0];
-    uint32_t value = c[0] & (0xFFu >> (*n_bytes + 1));
-    for (size_t i = 1; i < *n_bytes; i++) value = value << 6 | (c[i] & 0x3F);
-    return value;
+    return lp_utf8_code_point(c, *n_bytes);
 }
 
 static lp_gb_node one_char(struct lp_gb *b, uint32_t c) {

@@ -45,10 +45,7 @@ uint32_t lp_regex_next(struct lp_regex_reader *in) {
         return 0;
     }
     in->at += n;
-    if (n == 1) return at[0];
-    uint32_t c = at[0] & (0xFFu >> (n + 1));
-    for (size_t i = 1; i < n; i++) c = c << 6 | (at[i] & 0x3F);
-    return c;
+    return lp_utf8_code_point(at, n);
 }
 
 static bool at_end(const struct lp_regex_reader *in) {

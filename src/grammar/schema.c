@@ -207,14 +207,14 @@ static lp_gb_node emit_inline(struct lp_schema *s, json_t *schema) {
     return branches ? emit_any_of(s, branches) : emit_plain(s, flat);
 }
 
-// Only a reference: what it names. NULL: it says more, or failed.
+// Is there nothing beside "$ref" that has an effect?
 static bool is_only_reference(const json_t *schema) {
     const char *name;
     json_t *value;
     if (!json_object_get(schema, "$ref")) return false;
-    json_object_foreach((json_t *)schema, name,
-                        value) if (strcmp(name, "$ref") != 0 &&
-                                   !lp_schema_is_annotation(name)) return false;
+    json_object_foreach((json_t *)schema, name, value) {
+        if (strcmp(name, "$ref") != 0 && !lp_schema_is_annotation(name)) return false;
+    }
     return true;
 }
 

@@ -95,8 +95,8 @@ bool lp_schema_is_annotation(const char *keyword); // has no effect
 unsigned lp_schema_types(const json_t *flat);      // by "type"; LP_TYPE_ALL without it
 // Types that are written: without "type", those that its other keywords are about.
 unsigned lp_schema_types_meant(const json_t *flat);
-// A keyword that is a count, or `none`. Larger than LP_GRAMMAR_MAX_REPEAT
-// fails, but an upper limit becomes that: what is written is then shorter than it might be.
+// A keyword that is a count, or `none`. Larger than LP_GRAMMAR_MAX_REPEAT fails, but an upper limit
+// becomes that: what is written is then shorter than it might be.
 int64_t lp_schema_count(struct lp_schema *s, const json_t *flat, const char *keyword, int64_t none);
 
 // ---- schema_flat.c, schema_merge.c, schema_apart.c, schema_accepts.c ----

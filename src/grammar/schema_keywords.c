@@ -138,7 +138,9 @@ static bool all_items(const json_t *list, bool (*good)(const json_t *), bool may
     size_t i;
     json_t *item;
     if (!json_is_array(list) || (!may_be_empty && !json_array_size(list))) return false;
-    json_array_foreach(list, i, item) if (good && !good(item)) return false;
+    json_array_foreach(list, i, item) {
+        if (good && !good(item)) return false;
+    }
     return true;
 }
 

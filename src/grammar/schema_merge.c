@@ -62,7 +62,9 @@ static json_t *common_multiple(struct lp_schema *s, const char *name, json_t *a,
 static bool has_value(const json_t *list, const json_t *value) {
     size_t i;
     json_t *item;
-    json_array_foreach(list, i, item) if (lp_schema_same_value(item, value)) return true;
+    json_array_foreach(list, i, item) {
+        if (lp_schema_same_value(item, value)) return true;
+    }
     return false;
 }
 

@@ -29,14 +29,6 @@ static size_t char_bytes(struct lp_str tag, size_t at) {
     return n;
 }
 
-static uint32_t code_point(const char *text, size_t n_bytes) {
-    const unsigned char *c = (const unsigned char *)text;
-    if (n_bytes == 1) return c[0];
-    uint32_t value = c[0] & (0xFFu >> (n_bytes + 1));
-    for (size_t i = 1; i < n_bytes; i++) value = value << 6 | (c[i] & 0x3F);
-    return value;
-}
-
 // The next group of tags, from `first` on, that also agree in one more character.
 static struct tags child(const struct tags *tags, size_t first, struct lp_str *step) {
     const struct lp_str *one = &tags->items[first];
@@ -74,7 +66,7 @@ static lp_gb_node left_behind(struct lp_gb *b, const struct tags *tags) {
     lp_char_ranges_add(&taken, '<', '<');
     for (size_t i = 0; i < tags->n && !lp_gb_failed(b);) {
         struct tags next = child(tags, i, &step);
-        uint32_t c = code_point(step.data, step.len);
+        uint32_t c = lp_utf8_code_point((const unsigned char *)step.data, step.len);
         lp_char_ranges_add(&taken, c, c);
         i += next.n;
         if (is_complete(&next)) continue;

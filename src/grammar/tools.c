@@ -16,7 +16,6 @@
 #include "grammar/tool_arguments.h"
 #include "text/reply.h"
 
-#define MAX_NAME 128 // bytes, of a tool
 #define MAX_TAGS 4
 
 struct syntax;
@@ -186,16 +185,14 @@ static lp_gb_node fail_source(struct lp_gb *b, const char *what) {
     return lp_gb_fail(b, LP_STATUS_INVALID, "tools: %s", what);
 }
 
+// A call that the reader of answers takes for text would be no call.
 static bool check_name(struct lp_gb *b, const json_t *name) {
-    struct lp_str text = lp_jg_str(name);
-    bool good = json_is_string(name) && text.len > 0 && text.len <= MAX_NAME;
-    for (size_t i = 0; good && i < text.len; i++)
-        good = (unsigned char)text.data[i] > ' ' && !memchr("<>\"\\`{", text.data[i], 7);
+    bool good = json_is_string(name) && lp_reply_name_ok(lp_jg_str(name));
     if (!good)
         lp_gb_fail(b, LP_STATUS_INVALID,
-                   "tools: a function's \"name\" must be a text of 1 to %d characters without "
-                   "blanks, quotes and brackets",
-                   MAX_NAME);
+                   "tools: a function's \"name\" must be of letters, digits and _ . : - (A-Z, a-z, "
+                   "0-9), 1 to %d of them",
+                   LP_REPLY_MAX_NAME);
     return good;
 }
 

@@ -1,5 +1,6 @@
 #include "serve/completion.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -60,10 +61,13 @@ static bool check_prompt(const struct lp_completion *c, const struct lp_completi
                                   "prompt %zu: token %zu has id %d, the model has %d tokens", i, k,
                                   p->ids[k], n_vocab);
     if (p->n_ids + (c->params.max_tokens > 0) > (uint64_t)context) {
-        lp_api_invalid(err, "prompt", "prompt %zu has %zu tokens; the context of %lld tokens %s", i,
-                       p->n_ids, (long long)context,
-                       p->n_ids > (uint64_t)context ? "is shorter"
-                                                    : "leaves no room for an answer");
+        char which[40] = "the prompt";
+        if (c->params.n_prompts > 1) snprintf(which, sizeof which, "prompt %zu", i);
+        lp_api_invalid(err, "prompt",
+                       "%s has %zu tokens%s; this server's maximum context length is %lld tokens",
+                       which, p->n_ids,
+                       p->n_ids > (uint64_t)context ? "" : ", which leaves no room for an answer",
+                       (long long)context);
         err->code = "context_length_exceeded";
         return false;
     }
@@ -116,10 +120,19 @@ bool lp_completion_check_model(const struct lp_service *service, const char *mod
     if (!model || strcmp(model, service->model_id) == 0 || is_alias(service->aliases, model))
         return true;
     lp_api_fail(err, 404, "model_not_found",
-                "the model '%.200s' does not exist; this server has '%.200s'", model,
-                service->model_id);
+                "the model '%.200s' does not exist; this server has '%.200s'%s%.200s (limpid serve "
+                "--alias gives it further names)",
+                model, service->model_id, service->aliases[0] ? ", also called " : "",
+                service->aliases);
     strcpy(err->param, "model");
     return false;
+}
+
+static void set_defaults(struct lp_completion_params *p, const struct lp_sampling_defaults *d) {
+    if (!p->has_temperature) p->temperature = d->temperature;
+    if (!p->has_top_p) p->top_p = d->top_p;
+    if (!p->has_top_k) p->top_k = d->top_k;
+    if (!p->has_min_p) p->min_p = d->min_p;
 }
 
 bool lp_completion_admit(struct lp_completion *c, struct lp_service *service,
@@ -127,6 +140,7 @@ bool lp_completion_admit(struct lp_completion *c, struct lp_service *service,
     *c = (struct lp_completion){.service = service, .params = *params};
     *params = (struct lp_completion_params){0};
     const struct lp_completion_params *p = &c->params;
+    set_defaults(&c->params, &service->sampling);
     if (!lp_completion_check_model(service, p->model, err) ||
         !check_ids(c, "stop_token_ids", p->stop_ids, p->n_stop_ids, err) ||
         !check_ids(c, "logit_bias", p->bias_ids, p->n_bias, err))

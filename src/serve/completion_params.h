@@ -52,6 +52,7 @@ struct lp_completion_params {
     int32_t *shown_ids;     // control tokens whose text is shown
     size_t n_shown_ids;
     bool return_token_ids;
+    bool has_temperature, has_top_p, has_top_k, has_min_p; // else the server's are taken
     bool has_seed, echo, stream, include_usage, ignore_eos, skip_special_tokens, add_special_tokens;
 };
 

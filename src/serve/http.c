@@ -40,7 +40,9 @@ struct lp_server_options lp_server_default_options(void) {
                                       .keepalive_ms = 5000,
                                       .idle_s = 60,
                                       .drain_s = 30,
-                                      .stall_s = 300};
+                                      .stall_s = 300,
+                                      .temperature = 1,
+                                      .top_p = 1};
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *path,
@@ -216,6 +218,8 @@ static lp_status set_up(struct lp_server *s, const struct lp_server_options *o,
     s->service.keepalive_ms = o->keepalive_ms;
     s->service.stall_s = o->stall_s;
     s->service.aliases = s->aliases ? s->aliases : "";
+    s->service.sampling = (struct lp_sampling_defaults){
+        .temperature = o->temperature, .top_p = o->top_p, .min_p = o->min_p, .top_k = o->top_k};
     s->service.keep_last_prompt = o->debug_prompts;
     const char *chat_template = limpid_model_chat_template(o->model);
     s->service.chat_template = chat_template ? chat_template : "";

@@ -37,9 +37,15 @@ static bool admit(struct lp_answer *a, struct lp_responses_request *r, struct lp
     chat->release_extra = lp_responses_state_release;
     chat->echo = r->echo;
     r->echo = NULL;
-    if (lp_chat_answer_admit(a, &r->chat, err)) return true;
-    rename_param(err);
-    return false;
+    if (!lp_chat_answer_admit(a, &r->chat, err)) {
+        rename_param(err);
+        return false;
+    }
+    const struct lp_completion_params *p = &a->completion.params; // the server's defaults are in it
+    return json_object_set_new(chat->echo, "temperature", json_real(p->temperature)) == 0 &&
+                   json_object_set_new(chat->echo, "top_p", json_real(p->top_p)) == 0
+               ? true
+               : lp_api_out_of_memory(err);
 }
 
 bool lp_responses_parse(struct lp_answer *a, const char *body, size_t n_bytes,

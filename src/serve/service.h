@@ -19,6 +19,11 @@ struct lp_last_prompt { // of the last request, if they are kept
     size_t n_ids;
 };
 
+struct lp_sampling_defaults { // where a request names none
+    double temperature, top_p, min_p;
+    int64_t top_k;
+};
+
 struct lp_service {
     limpid_model *model;
     limpid_engine *engine;
@@ -31,6 +36,7 @@ struct lp_service {
     atomic_uint_fast64_t n_repairs; // slips in tool calls and reasoning that were mended
     int64_t timeout_ms, keepalive_ms;
     double stall_s;
+    struct lp_sampling_defaults sampling;
     bool keep_last_prompt;
     struct lp_last_prompt last_prompt;
     // One body at a time becomes a JSON tree, which may be 40 times its size.

@@ -5,9 +5,10 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/bytes.h"
 
-bool lp_structured_set(struct lp_completion_params *p, const char *kind, struct lp_str source,
-                       const char *param, struct lp_api_error *err) {
+static bool set(struct lp_completion_params *p, const char *kind, struct lp_str source,
+                const char *param, struct lp_api_error *err) {
     if (p->grammar_kind)
         return lp_api_invalid(err, param,
                               "%s asks for a form of the answer, which another field has done "
@@ -24,7 +25,7 @@ bool lp_structured_set_json(struct lp_completion_params *p, const char *kind, co
                             const char *param, struct lp_api_error *err) {
     char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
     if (!text) return lp_api_out_of_memory(err);
-    bool ok = lp_structured_set(p, kind, lp_str_from(text), param, err);
+    bool ok = set(p, kind, lp_str_from(text), param, err);
     free(text);
     return ok;
 }
@@ -35,7 +36,7 @@ static bool set_text(struct lp_completion_params *p, const char *kind, const jso
         return lp_api_invalid(err, param, "%s is %s, expected a string", param,
                               lp_json_type_name(j));
     struct lp_str source = {json_string_value(j), json_string_length(j)};
-    return source.len == 0 || lp_structured_set(p, kind, source, param, err);
+    return source.len == 0 || set(p, kind, source, param, err);
 }
 
 // A schema as an object, a boolean, or its text (older vLLM takes both).
@@ -65,7 +66,7 @@ static bool set_json_object(struct lp_completion_params *p, const json_t *j, con
     if (!json_is_boolean(j))
         return lp_api_invalid(err, param, "%s is %s, expected true or false", param,
                               lp_json_type_name(j));
-    return json_is_false(j) || lp_structured_set(p, "json", lp_str_from(""), param, err);
+    return json_is_false(j) || set(p, "json", lp_str_from(""), param, err);
 }
 
 static bool set_regex(struct lp_completion_params *p, const json_t *j, const char *param,
@@ -131,7 +132,7 @@ static bool parse_format(struct lp_completion_params *p, const json_t *j, const 
     if (strcmp(type, "json_object") == 0) {
         const json_t *schema = lp_json_field(j, "schema"); // llama-server
         return schema ? set_schema(p, schema, param, err)
-                      : lp_structured_set(p, "json", lp_str_from(""), param, err);
+                      : set(p, "json", lp_str_from(""), param, err);
     }
     if (strcmp(type, "json_schema") != 0)
         return lp_api_invalid(err, param,

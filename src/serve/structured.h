@@ -4,17 +4,13 @@
 #ifndef LP_SERVE_STRUCTURED_H
 #define LP_SERVE_STRUCTURED_H
 
-#include "base/bytes.h"
 #include "serve/fields.h"
 
 // Sets p->grammar_kind and its source, or leaves them. Two at once are refused. Whether the source
 // is good is the engine's to say.
 bool lp_structured_parse(struct lp_completion_params *p, const json_t *root, enum lp_api api,
                          struct lp_api_error *err);
-// For others: takes the kind (a name of limpid.h) and a copy of its source.
-bool lp_structured_set(struct lp_completion_params *p, const char *kind, struct lp_str source,
-                       const char *param, struct lp_api_error *err);
-// A JSON value as source.
+// For others: takes the kind (a name of limpid.h) and a JSON value as its source, a copy.
 bool lp_structured_set_json(struct lp_completion_params *p, const char *kind, const json_t *value,
                             const char *param, struct lp_api_error *err);
 

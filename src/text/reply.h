@@ -55,6 +55,10 @@ bool lp_reply_syntax_from_name(const char *name, enum lp_reply_syntax *out);
 // vocabulary must be shown in the text that is pushed.
 const char *const *lp_reply_markers(enum lp_reply_syntax syntax);
 
+#define LP_REPLY_MAX_NAME 128 // bytes of a tool's name
+// May a call have this name? Of [A-Za-z0-9_.:-], 1 to MAX_NAME bytes.
+bool lp_reply_name_ok(struct lp_str name);
+
 enum lp_reply_kind {
     LP_REPLY_REASONING, // text
     LP_REPLY_CONTENT,   // text

@@ -14,7 +14,6 @@
 #include "text/reply.h"
 #include "text/reply_json.h"
 
-#define LP_REPLY_MAX_NAME 128 // bytes of a tool's name
 #define LP_REPLY_MAX_HEAD 512 // from a call's marker to its first argument
 #define LP_REPLY_MAX_KEY 1024 // what is longer between the tags of a key is no key
 #define LP_REPLY_MAX_JUNK 256 // text between pairs; more of it ends the call
@@ -151,7 +150,6 @@ struct lp_reply_hit lp_reply_find(const struct lp_reply *r, unsigned wanted); //
 enum lp_reply_answer lp_reply_gap_then(const struct lp_reply *r, size_t at, unsigned wanted,
                                        bool or_end);
 
-bool lp_reply_name_ok(struct lp_str name);
 bool lp_reply_tool_known(const struct lp_reply *r, struct lp_str name);
 // The properties of the tool's parameters; NULL: not known.
 const json_t *lp_reply_tool_properties(const struct lp_reply *r, struct lp_str name);

@@ -132,11 +132,22 @@ static void faults_are_named(void **state) {
     refuse(deep, LP_STATUS_INVALID, "nested too deeply");
 }
 
+static void a_zero_byte_is_no_element(void **state) {
+    static const char text[] = "root ::= \0 \"a\"";
+    struct lp_grammar *g;
+    struct lp_err err = {0};
+    (void)state;
+    assert_int_equal(lp_grammar_compile(&g, LP_GRAMMAR_GBNF, (struct lp_str){text, sizeof text - 1},
+                                        NULL, NULL, NULL, &err),
+                     LP_STATUS_INVALID);
+    assert_non_null(strstr(err.text, "expected a rule's name"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elements),         cmocka_unit_test(repetitions),
         cmocka_unit_test(rules_and_lines),  cmocka_unit_test(json),
-        cmocka_unit_test(faults_are_named),
+        cmocka_unit_test(faults_are_named), cmocka_unit_test(a_zero_byte_is_no_element),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
