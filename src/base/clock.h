@@ -3,6 +3,7 @@
 
 #include <stdint.h>
 
-uint64_t lp_clock_ns(void); // monotonic, from an arbitrary start
+uint64_t lp_clock_ns(void);        // monotonic, from an arbitrary start
+uint64_t lp_clock_thread_ns(void); // processor time of the calling thread
 
 #endif

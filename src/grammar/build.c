@@ -18,7 +18,7 @@ struct lp_gb *lp_gb_new(void) {
     struct lp_gb *b = lp_alloc(1, sizeof *b);
     if (!b) return NULL;
     b->text.max_bytes = MAX_TEXT_BYTES;
-    b->deadline_ns = lp_clock_ns() + (uint64_t)LP_GRAMMAR_COMPILE_MS * 1000000;
+    b->deadline_ns = lp_clock_thread_ns() + (uint64_t)LP_GRAMMAR_COMPILE_MS * 1000000;
     if (!LP_GROW(b->items, b->items_capacity, 1)) {
         lp_free(b);
         return NULL;
@@ -67,7 +67,7 @@ static lp_gb_node fail_memory(struct lp_gb *b) {
 }
 
 bool lp_gb_is_late(struct lp_gb *b) {
-    if (!b->failed && lp_clock_ns() > b->deadline_ns)
+    if (!b->failed && lp_clock_thread_ns() > b->deadline_ns)
         lp_gb_fail(b, LP_STATUS_LIMIT,
                    "the grammar takes longer than %d ms to compile; make it smaller",
                    LP_GRAMMAR_COMPILE_MS);

@@ -39,7 +39,7 @@ struct lp_gb {
     size_t n_children, children_capacity;
     struct lp_gb_rule_item *rules; // [n_rules]
     size_t n_rules, rules_capacity;
-    uint64_t deadline_ns;
+    uint64_t deadline_ns; // on the clock of lp_clock_thread_ns
     struct lp_err err;
     bool failed;
 };

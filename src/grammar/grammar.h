@@ -21,7 +21,7 @@
 #define LP_GRAMMAR_MAX_NODES 200000             // of a built grammar
 #define LP_GRAMMAR_MAX_DEPTH 256                // of nested rules while matching
 #define LP_GRAMMAR_MAX_REPEAT 10000             // {m,n}, minLength, ...: larger is refused
-#define LP_GRAMMAR_COMPILE_MS 2000              // a compilation that takes longer is refused
+#define LP_GRAMMAR_COMPILE_MS 2000              // of a processor; what takes longer is refused
 
 // ---- a vocabulary as a trie of bytes ----
 
