@@ -4,7 +4,8 @@ lp_folder(serve
           serve/fields.c serve/structured.c serve/json_scan.c serve/json_out.c serve/api_error.c
           serve/completion.c serve/completion_params.c serve/generation.c serve/answer.c serve/sse.c
           serve/openai.c serve/completions.c serve/choice.c serve/logprobs.c serve/text_api.c
-          serve/chat_prompt.c serve/turns.c serve/chat_answer.c serve/chat_logprobs.c
+          serve/chat_request.c serve/chat_prompt.c serve/chat_turns.c serve/chat_constraint.c
+          serve/turns.c serve/chat_answer.c serve/chat_logprobs.c
           serve/openai_chat.c serve/openai_chat_request.c
           serve/anthropic.c serve/anthropic_request.c serve/anthropic_messages.c
           serve/anthropic_stream.c

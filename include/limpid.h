@@ -217,6 +217,7 @@ typedef struct limpid_engine_stats {
 // As of the last step. Never waits for a running step.
 limpid_engine_stats limpid_engine_get_stats(const limpid_engine *engine);
 
+#define LIMPID_STEP_LOG 512       // steps that are remembered
 typedef struct limpid_step_info { // what a step did
     uint64_t step;                // counts from 1
     double end_s, duration_s;     // end_s: since the engine was made
@@ -226,7 +227,7 @@ typedef struct limpid_step_info { // what a step did
     int32_t route_expanded, route_absorbed, route_sparse, route_dense, route_gqa;
 } limpid_step_info;
 
-// The last steps with a number above `since`, oldest first: at most `max` of the last 512. Returns
+// The last steps with a number above `since`, oldest first: at most `max`. Returns
 // how many. *now_s (may be NULL): on the clock of end_s. Never waits for a running step.
 size_t limpid_engine_get_steps(const limpid_engine *engine, uint64_t since, limpid_step_info *out,
                                size_t max, double *now_s);

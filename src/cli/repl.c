@@ -46,7 +46,7 @@ static void show_markers(struct lp_generator *g) {
 
 // A grammar is for the answer, so it waits for the end of the reasoning.
 static int hold_grammar(struct lp_generator *g, bool in_reasoning) {
-    static const char tag[] = "</think>";
+    static const char tag[] = LP_REPLY_END_THINK;
     g->grammar_after = -1;
     if (!g->grammar_kind || !in_reasoning) return LP_EXIT_OK;
     g->grammar_after = limpid_token_find(g->model, tag, sizeof tag - 1);
@@ -57,7 +57,7 @@ static int hold_grammar(struct lp_generator *g, bool in_reasoning) {
 }
 
 static bool ends_in_reasoning(const char *prompt, size_t n) {
-    static const char tag[] = "<think>";
+    static const char tag[] = LP_REPLY_THINK;
     const size_t n_tag = sizeof tag - 1;
     while (n > 0 && strchr(" \t\r\n", prompt[n - 1])) n--;
     return n >= n_tag && memcmp(prompt + n - n_tag, tag, n_tag) == 0;

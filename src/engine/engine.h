@@ -29,11 +29,10 @@
 #define LP_MAX_SEQS 4096
 #define LP_DEFAULT_STORE_BYTES ((uint64_t)8 << 30)
 
-#define LP_STEP_LOG 512
 struct lp_step_log { // the last steps
     uint64_t began_ns;
-    limpid_step_info next;               // with the turn: of the step that runs
-    limpid_step_info steps[LP_STEP_LOG]; // under lock; [n_steps % LP_STEP_LOG] comes next
+    limpid_step_info next;                   // with the turn: of the step that runs
+    limpid_step_info steps[LIMPID_STEP_LOG]; // under lock; [n_steps % LIMPID_STEP_LOG] comes next
     uint64_t n_steps;
 };
 

@@ -17,7 +17,7 @@ void lp_step_log_add(limpid_engine *e, const struct lp_route_counts *before) {
     info->route_dense = (int32_t)(now.dense - before->dense);
     info->route_gqa = (int32_t)(now.gqa - before->gqa);
     pthread_mutex_lock(&e->lock);
-    log->steps[log->n_steps++ % LP_STEP_LOG] = *info;
+    log->steps[log->n_steps++ % LIMPID_STEP_LOG] = *info;
     pthread_mutex_unlock(&e->lock);
 }
 
@@ -27,11 +27,11 @@ size_t limpid_engine_get_steps(const limpid_engine *engine, uint64_t since, limp
     const struct lp_step_log *log = &e->step_log;
     size_t n = 0;
     pthread_mutex_lock(&e->lock);
-    uint64_t kept = log->n_steps < LP_STEP_LOG ? log->n_steps : LP_STEP_LOG;
+    uint64_t kept = log->n_steps < LIMPID_STEP_LOG ? log->n_steps : LIMPID_STEP_LOG;
     uint64_t first = log->n_steps - kept;
-    while (first < log->n_steps && log->steps[first % LP_STEP_LOG].step <= since) first++;
+    while (first < log->n_steps && log->steps[first % LIMPID_STEP_LOG].step <= since) first++;
     if (log->n_steps - first > max) first = log->n_steps - max;
-    for (; first < log->n_steps; first++) out[n++] = log->steps[first % LP_STEP_LOG];
+    for (; first < log->n_steps; first++) out[n++] = log->steps[first % LIMPID_STEP_LOG];
     pthread_mutex_unlock(&e->lock);
     if (now_s) *now_s = (double)(lp_clock_ns() - log->began_ns) * 1e-9;
     return n;

@@ -308,10 +308,10 @@ static bool read_system(struct reader *in, const json_t *system) {
 // Thinking is part of the text that the answer goes on with, as the model writes it.
 static bool join_thinking(struct reader *in) {
     struct lp_bytes joined = {0};
-    lp_bytes_puts(&joined, "<think>");
+    lp_bytes_puts(&joined, LP_REPLY_THINK);
     lp_bytes_append(&joined, in->thinking.data, in->thinking.len);
     if (in->text.len) {
-        lp_bytes_puts(&joined, "</think>");
+        lp_bytes_puts(&joined, LP_REPLY_END_THINK);
         lp_bytes_append(&joined, in->text.data, in->text.len);
     }
     lp_bytes_release(&in->text);

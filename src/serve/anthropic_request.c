@@ -74,6 +74,7 @@ static bool read_tool(json_t *out, const json_t *tool, size_t i, struct lp_api_e
     if (!check_tool_type(tool, path, err) || !lp_json_get_string(tool, "name", at, &name, err))
         return false;
     if (!name || !name[0]) return lp_api_invalid(err, at, "%s is missing", at);
+    if (!lp_chat_check_tool_name(name, at, err)) return false;
     snprintf(at, sizeof at, "%s.input_schema", path);
     if (!get_object(tool, "input_schema", at, &schema, err)) return false;
     if (!schema) return lp_api_invalid(err, at, "%s is missing", at);

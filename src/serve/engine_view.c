@@ -6,8 +6,6 @@
 #include "base/alloc.h"
 #include "serve/json_out.h"
 
-#define MAX_STEPS 512
-
 static json_t *step_json(const limpid_step_info *s) {
     return json_pack(
         "{s:I, s:f, s:f, s:i, s:i, s:i, s:i, s:I, s:I, s:I, s:{s:I, s:I, s:I, s:I, s:I}}", "step",
@@ -21,9 +19,10 @@ static json_t *step_json(const limpid_step_info *s) {
 }
 
 static json_t *steps_json(const struct lp_service *service, uint64_t since, double *now_s) {
-    limpid_step_info *steps = lp_alloc(MAX_STEPS, sizeof *steps);
+    limpid_step_info *steps = lp_alloc(LIMPID_STEP_LOG, sizeof *steps);
     json_t *out = steps ? json_array() : NULL;
-    size_t n = out ? limpid_engine_get_steps(service->engine, since, steps, MAX_STEPS, now_s) : 0;
+    size_t n =
+        out ? limpid_engine_get_steps(service->engine, since, steps, LIMPID_STEP_LOG, now_s) : 0;
     for (size_t i = 0; i < n && out; i++) {
         if (json_array_append_new(out, step_json(&steps[i])) == 0) continue;
         json_decref(out);

@@ -94,6 +94,7 @@ static bool check_tool(const json_t *tool, size_t i, struct lp_api_error *err) {
                               function ? lp_json_type_name(function) : "missing");
     if (!json_is_string(name) || !json_string_value(name)[0])
         return lp_api_invalid(err, path, "%s.function.name is missing or no name", path);
+    if (!lp_chat_check_tool_name(json_string_value(name), path, err)) return false;
     if (parameters && !json_is_object(parameters))
         return lp_api_invalid(err, path, "%s.function.parameters is %s, expected a JSON schema",
                               path, lp_json_type_name(parameters));

@@ -178,6 +178,7 @@ static bool check_tool(const json_t *tool, size_t i, struct lp_api_error *err) {
     if (!name || !name[0])
         return lp_api_invalid(err, path, "%s is missing; it stands beside type, not in 'function'",
                               path);
+    if (!lp_chat_check_tool_name(name, path, err)) return false;
     snprintf(path, sizeof path, "tools[%zu].parameters", i);
     const json_t *parameters = lp_json_field(tool, "parameters");
     if (parameters && !json_is_object(parameters))

@@ -35,6 +35,9 @@
 #include "base/bytes.h"
 #include "base/status.h"
 
+#define LP_REPLY_THINK "<think>"      // reasoning begins, in all families,
+#define LP_REPLY_END_THINK "</think>" // and ends
+
 // How a family of models writes tool calls. All write reasoning as <think>...</think>.
 enum lp_reply_syntax {
     LP_SYNTAX_PLAIN, // none
