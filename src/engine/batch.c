@@ -16,6 +16,9 @@
 #include "base/log.h"
 #include "engine/request.h"
 
+#define STEP_GRAMMAR_NS 50000000u // that a step spends on costly grammars, and then one more
+#define COSTLY_GRAMMAR_NS 1000000u
+
 struct part { // one sequence's share of the step
     struct lp_seq *seq;
     limpid_request *request; // NULL: has been ended with another part; seq is gone
@@ -36,6 +39,7 @@ struct lp_batch {
     bool *drafting;
     // For the stats
     int64_t n_answer, n_draft, n_prompt, n_given;
+    uint64_t grammar_ns; // of this step
 };
 
 lp_status lp_batch_new(struct lp_batch **out, const limpid_engine *e, struct lp_err *err) {
@@ -144,10 +148,13 @@ static void note_token_time(limpid_engine *e, struct lp_seq *seq) {
 }
 
 // What the grammar allows next; ends the choice if that is nothing.
-static lp_status find_allowed(struct part *p, struct lp_err *err) {
+static lp_status find_allowed(limpid_engine *e, struct part *p, struct lp_err *err) {
     struct lp_seq *seq = p->seq;
     if (!seq->constraint || p->ended) return LP_OK;
+    uint64_t from = lp_clock_ns();
     lp_status status = lp_constraint_next(seq->constraint, &p->ended, err);
+    seq->constraint_ns = lp_clock_ns() - from;
+    e->batch->grammar_ns += seq->constraint_ns;
     return !status && p->ended ? lp_output_end(seq, "stop", err) : status;
 }
 
@@ -177,19 +184,26 @@ static lp_status sample(limpid_engine *e, struct part *p, struct lp_err *err) {
         p->ended = true;
         return lp_output_end(seq, "length", err);
     }
-    lp_status status = find_allowed(p, err);
+    lp_status status = find_allowed(e, p, err);
     if (status || p->ended) return status;
     for (int32_t i = 0;; i++, logits += n_vocab) {
         p->has_bad = bad[i]; // a void row may be bad, one that is used may not
         if (p->has_bad) return LP_OK;
         status = one_token(e, p, logits, i < n_draft, err);
-        if (!status) status = find_allowed(p, err);
+        if (!status) status = find_allowed(e, p, err);
         if (status || p->ended || i == n_draft) return status;
         if (seq->tokens[seq->n_tokens - 1] != seq->drafts[i]) return LP_OK;
         p->kept++;
         seq->n_computed++;
         seq->n_accepted++;
     }
+}
+
+// A costly grammar in a step that has spent its time on grammars: its token waits for the next step,
+// which computes the last row again.
+static bool must_wait(const limpid_engine *e, const struct lp_seq *seq) {
+    return seq->constraint && seq->constraint_ns > COSTLY_GRAMMAR_NS &&
+           e->batch->grammar_ns > STEP_GRAMMAR_NS;
 }
 
 static void take_part(limpid_engine *e, struct part *p, struct lp_err *err) {
@@ -203,6 +217,7 @@ static void take_part(limpid_engine *e, struct part *p, struct lp_err *err) {
     if (!p->has_bad && wants_prompt_logits(seq))
         status = lp_output_prompt(seq, past, p->n_logits,
                                   e->logits + p->first_logit * e->model->weights->h.n_vocab, err);
+    if (reaches_end && must_wait(e, seq)) n_known--;
     p->kept = (int32_t)n_known;
     seq->n_computed += n_known;
     seq->n_drafted += seq->n_draft;
@@ -334,6 +349,7 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
     uint64_t start_ns = lp_clock_ns(), draft_ns = 0;
     b->n_rows = b->n_logits = b->n_parts = 0;
     b->n_answer = b->n_draft = b->n_prompt = b->n_given = 0;
+    b->grammar_ns = 0;
     for (int32_t i = 0; i < e->sched.n_running; i++)
         if (e->sched.running[i]->n_scheduled > 0) add_part(b, e->sched.running[i]);
     trace_schedule(e);
@@ -352,11 +368,13 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
         fail_all(e, &why);
         return;
     }
-    for (int32_t i = 0; i < b->n_parts; i++) {
-        struct lp_seq *seq = b->parts[i].seq;
+    for (int32_t i = 0; i < b->n_parts;
+         i++) { // each in turn is the first, so that none waits forever
+        struct part *p = &b->parts[(e->live.steps + (uint64_t)i) % (uint64_t)b->n_parts];
+        struct lp_seq *seq = p->seq;
         int64_t accepted = seq->n_accepted;
         e->speculation.n_drafted += (uint64_t)seq->n_draft;
-        take_part(e, &b->parts[i], &why);
+        take_part(e, p, &why);
         e->speculation.n_accepted += (uint64_t)(seq->n_accepted - accepted);
     }
     if (e->speculation.on) {

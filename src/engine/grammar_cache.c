@@ -1,11 +1,13 @@
 #include "engine/grammar_cache.h"
 
 #include <pthread.h>
+#include <semaphore.h>
 #include <string.h>
 
 #include "base/alloc.h"
 
 #define N_KEPT 32
+#define N_COMPILERS 2 // at a time: steps need the processors too
 
 struct kept {
     struct lp_grammar *grammar; // or NULL
@@ -19,6 +21,7 @@ struct lp_grammar_cache {
     const struct lp_tokenizer *tok;
     const bool *never;
     int32_t n_vocab;
+    sem_t compilers;
     pthread_mutex_t lock;       // of what follows
     struct lp_token_trie *trie; // made for the first grammar
     struct kept kept[N_KEPT];
@@ -33,6 +36,7 @@ lp_status lp_grammar_cache_new(struct lp_grammar_cache **out, const struct lp_to
     c->never = never;
     c->n_vocab = n_vocab;
     pthread_mutex_init(&c->lock, NULL);
+    sem_init(&c->compilers, 0, N_COMPILERS);
     *out = c;
     return LP_OK;
 }
@@ -47,6 +51,7 @@ void lp_grammar_cache_free(struct lp_grammar_cache *c) {
     if (!c) return;
     for (size_t i = 0; i < N_KEPT; i++) drop(&c->kept[i]);
     lp_token_trie_free(c->trie);
+    sem_destroy(&c->compilers);
     pthread_mutex_destroy(&c->lock);
     lp_free(c);
 }
@@ -124,8 +129,11 @@ lp_status lp_grammar_cache_take(struct lp_grammar_cache *c, const char *kind_nam
     *out = status ? NULL : find(c, kind, source);
     pthread_mutex_unlock(&c->lock);
     if (status || *out) return status;
-    // Without the lock: others need not wait for a large grammar.
+    // Without the lock: those whose grammar is known need not wait.
+    while (sem_wait(&c->compilers)) {
+    }
     status = lp_grammar_compile(out, kind, source, c->trie, find_token, c, err);
+    sem_post(&c->compilers);
     if (status) return status;
     pthread_mutex_lock(&c->lock);
     struct lp_grammar *same = find(c, kind, source); // somebody was quicker

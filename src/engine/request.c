@@ -228,8 +228,10 @@ static lp_status make_constraints(limpid_request *r, const limpid_request_option
     if (status == LP_STATUS_LIMIT) status = LP_STATUS_INVALID; // LIMIT is of the context
     if (status && err) err->status = status;
     if (status) return status;
-    for (int32_t i = 0; i < r->n && !status; i++)
+    for (int32_t i = 0; i < r->n && !status; i++) {
+        r->seqs[i].constraint_ns = UINT64_MAX; // nobody knows yet
         status = lp_constraint_new(&r->seqs[i].constraint, &params, err);
+    }
     lp_grammar_put(params.grammar);
     return status;
 }

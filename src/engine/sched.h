@@ -58,6 +58,7 @@ struct lp_seq {
     struct lp_sampler *sampler;
     struct lp_output *output;         // text and end of the answer (output.c)
     struct lp_constraint *constraint; // what the answer must match, or NULL
+    uint64_t constraint_ns;           // that looking at it took the last time
 };
 
 struct lp_sched {

@@ -14,7 +14,7 @@
 #define MAX_SEEN 40000
 #define LARGE_BYTES ((size_t)8 << 20)      // trimmed behind the work that took them
 #define TOO_LARGE_BYTES ((size_t)48 << 20) // work that needs more fails
-#define MAX_WORK 4000000                   // configurations in one piece of work: some 0.2 s
+#define MAX_WORK 2000000                   // configurations in one piece of work: some 0.1 s
 
 // ---- what was seen ----
 

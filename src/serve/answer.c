@@ -145,9 +145,9 @@ static bool check_open(struct lp_service *service, struct lp_api_error *err) {
 
 static bool parse_body(struct lp_answer *a, lp_answer_parse parse, const char *body, size_t n_bytes,
                        struct lp_api_error *err) {
-    pthread_mutex_lock(&a->service->parse_lock);
+    lp_tree_room_take(&a->service->trees, n_bytes);
     bool ok = parse(a, body, n_bytes, err);
-    pthread_mutex_unlock(&a->service->parse_lock);
+    lp_tree_room_give(&a->service->trees, n_bytes);
     return ok;
 }
 

@@ -40,8 +40,8 @@ struct lp_answer {
     bool ended;            // after first
 };
 
-// What a request's body becomes: fills a->completion (lp_completion_admit) and a->state. Called
-// under service->parse_lock, as JSON trees are large. False with the error filled.
+// What a request's body becomes: fills a->completion (lp_completion_admit) and a->state. Its
+// tree has its place in service->trees. False with the error filled.
 typedef bool (*lp_answer_parse)(struct lp_answer *a, const char *body, size_t n_bytes,
                                 struct lp_api_error *err);
 

@@ -14,8 +14,7 @@ extern const struct lp_chat_format lp_anthropic_format;
 // {"type": "error", "error": {"type", "message", maybe "details"}}. NULL without memory.
 json_t *lp_anthropic_error(const struct lp_api_error *err);
 
-// POST /v1/messages/count_tokens: the prompt is rendered and tokenized as for an answer. Called
-// under service->parse_lock.
+// POST /v1/messages/count_tokens: the prompt is rendered and tokenized as for an answer.
 void lp_anthropic_count_tokens(struct lp_service *service, const char *body, size_t n_bytes,
                                struct lp_http_reply *reply);
 

@@ -206,7 +206,8 @@ bool lp_chat_prompt_make(struct lp_service *service, const struct lp_chat_reques
             ok = append_final(final, p, err);
         }
     }
-    ok = ok && find_and_tokenize(service, r, messages, p, ids, n_ids, err);
+    ok = ok && lp_completion_check_length(service, p->text.len, "messages", err) &&
+         find_and_tokenize(service, r, messages, p, ids, n_ids, err);
     json_decref(messages);
     return ok;
 }

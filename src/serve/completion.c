@@ -7,9 +7,24 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 
+bool lp_completion_check_length(const struct lp_service *service, size_t n_bytes, const char *param,
+                                struct lp_api_error *err) {
+    int64_t context = limpid_engine_context(service->engine);
+    size_t least = service->longest_token ? n_bytes / service->longest_token : 0;
+    if (least <= (uint64_t)context) return true;
+    lp_api_invalid(
+        err, param,
+        "the prompt has %zu bytes, which are more than %zu tokens; this server's maximum "
+        "context length is %lld tokens",
+        n_bytes, least, (long long)context);
+    err->code = "context_length_exceeded";
+    return false;
+}
+
 static bool tokenize(struct lp_completion *c, struct lp_completion_prompt *to,
                      struct lp_prompt_param *from, struct lp_api_error *err) {
     limpid_error e;
+    if (!lp_completion_check_length(c->service, from->n_bytes, "prompt", err)) return false;
     unsigned flags = LIMPID_SPECIAL | (c->params.add_special_tokens ? LIMPID_BOS : 0);
     if (limpid_tokenize(c->service->model, from->text, from->n_bytes, flags, &to->ids, &to->n_ids,
                         &e))

@@ -24,6 +24,10 @@ struct lp_completion {
 // NULL: any. False with a 404.
 bool lp_completion_check_model(const struct lp_service *service, const char *model,
                                struct lp_api_error *err);
+// Has a text of so many bytes more tokens than the context, whatever they are? Then it need not be
+// tokenized to be refused. False with the error of param.
+bool lp_completion_check_length(const struct lp_service *service, size_t n_bytes, const char *param,
+                                struct lp_api_error *err);
 // Takes params over (they are empty afterwards). False with the error filled; release c either way.
 bool lp_completion_admit(struct lp_completion *c, struct lp_service *service,
                          struct lp_completion_params *params, struct lp_api_error *err);

@@ -26,6 +26,7 @@
 #include "serve/http.h"
 
 #define N_BODIES 8
+#define TREE_ROOM ((size_t)4 << 20) // beside the largest body
 #define HEADER_BYTES ((size_t)32 << 10)
 #define SEND_S 20u
 #define OTHER_FILES 64 // descriptors for everything but connections
@@ -200,6 +201,18 @@ static bool copy_text(char **to, const char *from) {
     return !from || *to;
 }
 
+static size_t longest_token(const limpid_model *model) {
+    limpid_error err;
+    size_t longest = 0, n;
+    char *bytes;
+    for (int32_t id = 0; id < limpid_model_get_info(model).n_vocab; id++) {
+        if (limpid_token_bytes(model, id, &bytes, &n, &err)) return 0;
+        if (n > longest) longest = n;
+        limpid_free(bytes);
+    }
+    return longest;
+}
+
 static lp_status set_up(struct lp_server *s, const struct lp_server_options *o,
                         struct lp_err *err) {
     if (!copy_text(&s->model_id, o->model_id) || !copy_text(&s->api_key, o->api_key) ||
@@ -224,6 +237,7 @@ static lp_status set_up(struct lp_server *s, const struct lp_server_options *o,
     const char *chat_template = limpid_model_chat_template(o->model);
     s->service.chat_template = chat_template ? chat_template : "";
     s->service.syntax = lp_reply_detect(chat_template);
+    s->service.longest_token = longest_token(o->model);
     if (!(s->service.turns = lp_turns_new(LP_TURNS_BYTES)))
         return lp_err_memory(err, 0, "the server's settings");
     lp_status status = read_tls(s, o, err);
@@ -240,7 +254,7 @@ static lp_status set_up(struct lp_server *s, const struct lp_server_options *o,
 static void release(struct lp_server *s) {
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->counts.lock);
-    pthread_mutex_destroy(&s->service.parse_lock);
+    lp_tree_room_release(&s->service.trees);
     lp_access_log_close(s->access_log);
     lp_turns_free(s->service.turns);
     lp_last_prompt_release(&s->service);
@@ -260,7 +274,7 @@ lp_status lp_server_start(struct lp_server **out, const struct lp_server_options
     if (!s) return lp_err_memory(err, sizeof *s, "the server");
     pthread_mutex_init(&s->lock, NULL); // cannot fail on Linux without attributes
     pthread_mutex_init(&s->counts.lock, NULL);
-    pthread_mutex_init(&s->service.parse_lock, NULL);
+    lp_tree_room_init(&s->service.trees, options->max_body + TREE_ROOM);
     pthread_mutex_init(&s->service.last_prompt.lock, NULL);
     lp_http_init_counts(&s->counts);
     lp_status status = set_up(s, options, err);

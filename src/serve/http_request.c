@@ -190,9 +190,9 @@ static bool generate(struct lp_server *s, struct MHD_Connection *connection,
 
 static void handle(struct lp_server *s, struct lp_incoming *in, struct lp_http_reply *reply) {
     struct lp_str body = body_of(in);
-    pthread_mutex_lock(&s->service.parse_lock);
+    lp_tree_room_take(&s->service.trees, body.len);
     in->route->handle(&s->service, body.data, body.len, reply);
-    pthread_mutex_unlock(&s->service.parse_lock);
+    lp_tree_room_give(&s->service.trees, body.len);
     drop_body(s, in);
 }
 

@@ -16,3 +16,28 @@ enum lp_health lp_service_health(struct lp_service *service, double *age_s) {
     if (stalled) return LP_HEALTH_STALLED;
     return atomic_load(&service->draining) ? LP_HEALTH_DRAINING : LP_HEALTH_OK;
 }
+
+void lp_tree_room_init(struct lp_tree_room *room, size_t n_bytes) {
+    pthread_mutex_init(&room->lock, NULL); // cannot fail on Linux without attributes
+    pthread_cond_init(&room->freed, NULL);
+    room->n_free = n_bytes;
+}
+
+void lp_tree_room_release(struct lp_tree_room *room) {
+    pthread_cond_destroy(&room->freed);
+    pthread_mutex_destroy(&room->lock);
+}
+
+void lp_tree_room_take(struct lp_tree_room *room, size_t n_bytes) {
+    pthread_mutex_lock(&room->lock);
+    while (room->n_free < n_bytes) pthread_cond_wait(&room->freed, &room->lock);
+    room->n_free -= n_bytes;
+    pthread_mutex_unlock(&room->lock);
+}
+
+void lp_tree_room_give(struct lp_tree_room *room, size_t n_bytes) {
+    pthread_mutex_lock(&room->lock);
+    room->n_free += n_bytes;
+    pthread_cond_broadcast(&room->freed);
+    pthread_mutex_unlock(&room->lock);
+}

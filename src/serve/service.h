@@ -19,6 +19,17 @@ struct lp_last_prompt { // of the last request, if they are kept
     size_t n_ids;
 };
 
+// Bodies become JSON trees of up to 40 times their size: so many bytes of bodies at a time.
+struct lp_tree_room {
+    pthread_mutex_t lock;
+    pthread_cond_t freed;
+    size_t n_free;
+};
+void lp_tree_room_init(struct lp_tree_room *room, size_t n_bytes);
+void lp_tree_room_release(struct lp_tree_room *room);
+void lp_tree_room_take(struct lp_tree_room *room, size_t n_bytes); // at most all there is; waits
+void lp_tree_room_give(struct lp_tree_room *room, size_t n_bytes);
+
 struct lp_sampling_defaults { // where a request names none
     double temperature, top_p, min_p;
     int64_t top_k;
@@ -31,6 +42,7 @@ struct lp_service {
     const char *aliases;       // further names, separated by commas; "*": any. Or ""
     int64_t created;           // Unix time
     const char *chat_template; // its source, or ""
+    size_t longest_token;      // bytes; 0 = not known
     enum lp_reply_syntax syntax;
     struct lp_turns *turns;
     atomic_uint_fast64_t n_repairs; // slips in tool calls and reasoning that were mended
@@ -39,8 +51,7 @@ struct lp_service {
     struct lp_sampling_defaults sampling;
     bool keep_last_prompt;
     struct lp_last_prompt last_prompt;
-    // One body at a time becomes a JSON tree, which may be 40 times its size.
-    pthread_mutex_t parse_lock;
+    struct lp_tree_room trees;
     atomic_bool draining; // no new generations
     atomic_bool stopping; // those that run end now
     atomic_int n_answers; // generations that are admitted and not freed

@@ -8,6 +8,8 @@
 #include "serve/json_out.h"
 #include "serve/openai_chat.h"
 
+#define MAX_PIECES 65536
+
 static json_t *parse(struct lp_service *s, const char *body, size_t n_bytes,
                      struct lp_api_error *err) {
     return lp_body_parse(body, n_bytes, limpid_engine_context(s->engine), err);
@@ -107,6 +109,15 @@ static json_t *tokens_json(const struct lp_service *s, const struct text_request
     return NULL;
 }
 
+// A piece takes some hundred bytes of memory.
+static bool check_pieces(const struct text_request *r, size_t n, struct lp_api_error *err) {
+    if (n <= MAX_PIECES || (!r->pieces && !r->strings)) return true;
+    return lp_api_invalid(err, r->pieces ? "with_pieces" : "return_token_strs",
+                          "the texts of at most %d tokens are given at a time, and this text has "
+                          "%zu; leave it out, or send parts",
+                          MAX_PIECES, n);
+}
+
 void lp_text_tokenize(struct lp_service *s, const char *body, size_t n_bytes,
                       struct lp_http_reply *reply) {
     struct lp_api_error err;
@@ -115,7 +126,7 @@ void lp_text_tokenize(struct lp_service *s, const char *body, size_t n_bytes,
     size_t n_ids = 0;
     json_t *root = parse(s, body, n_bytes, &err), *out = NULL;
     if (root && read_request(&r, root, &err) && encode(s, &r, root, &ids, &n_ids, &err) &&
-        !(out = tokens_json(s, &r, ids, n_ids)))
+        check_pieces(&r, n_ids, &err) && !(out = tokens_json(s, &r, ids, n_ids)))
         lp_api_out_of_memory(&err);
     finish(reply, out, &err);
     limpid_free(ids);

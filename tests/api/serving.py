@@ -100,6 +100,22 @@ def check_more_requests_than_places_all_finish(limpid, model, options):
         s.stop()
 
 
+def check_costly_grammars_take_turns(limpid, model, options):
+    """Some wait for the next step where a step has spent its time on grammars; what they write stays the same."""
+    def fields(k):
+        parts = "|".join("(?:[a-z]{%d,%d})" % ((i + k) % 50 + 20, (i * 7 + k) % 97 + 120) for i in range(1500))
+        return {"prompt": f"x{k}", "max_tokens": 6, "temperature": 1.0, "seed": k, "structured_outputs": {"regex": f"(?:{parts})"}}
+    with Server(limpid, model, ["--deterministic", *options]) as s:
+        with concurrent.futures.ThreadPoolExecutor(7) as pool:
+            other = pool.submit(s.text, prompt="1, 2,", temperature=0, max_tokens=60, ignore_eos=True)
+            together = list(pool.map(lambda k: s.text(**fields(k)), range(6)))
+            beside = other.result()
+    with Server(limpid, model, ["--deterministic", *options]) as s:
+        assert together == [s.text(**fields(k)) for k in range(6)], together
+        assert beside == s.text(prompt="1, 2,", temperature=0, max_tokens=60, ignore_eos=True)
+        s.stop()
+
+
 def check_higher_priority_runs_first(limpid, model, options):
     with Server(limpid, model, ["--max-seqs", "1", *options]) as s:
         ends = []
