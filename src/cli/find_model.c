@@ -225,8 +225,9 @@ static int find_in_folder(char **path, const char *folder, const struct lp_comma
 
 // ---- a file ----
 
+// Whether it is a part of a set, and which parts are missing, the file itself says: a name may
+// deceive.
 static int find_file(char **path, const char *file, const struct lp_command *command) {
-    struct lp_model_set set;
     if (lp_is_checkpoint(file)) {
         struct lp_bytes text = {0};
         add_path(&text, file);
@@ -237,11 +238,7 @@ static int find_file(char **path, const char *file, const struct lp_command *com
         add_command(&text, command, "model.gguf");
         return fail(&text, LP_EXIT_FAILURE);
     }
-    if (!lp_model_set_look(&set, file)) return lp_fail_text("out of memory: the model's path");
-    int status =
-        set.n_parts > 1 && set.n_missing ? fail_incomplete(&set, command) : use_file(path, file);
-    lp_free(set.path);
-    return status;
+    return use_file(path, file);
 }
 
 // ---- neither ----

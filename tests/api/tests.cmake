@@ -2,4 +2,4 @@
 add_test(NAME api
          COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/tests/api/run_cases.py $<TARGET_FILE:limpid>
                  ${CMAKE_SOURCE_DIR}/models/mini-glm-dsa.gguf)
-set_tests_properties(api PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900)
+set_tests_properties(api PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1800)

@@ -120,8 +120,6 @@ def mistakes(limpid, folder):
         (f"{inner}/hf", ["safetensors", "convert_hf_to_gguf.py"]),
         (f"{inner}/hf/model-00001-of-00002.safetensors", ["safetensors", "convert_hf_to_gguf.py"]),
         (f"{inner}/split", ["has 3 parts, and 2", "c-00001-of-00003.gguf, c-00003-of-00003.gguf"]),
-        (f"{inner}/split/c-00002-of-00003.gguf", ["has 3 parts, and 2", "c-00001-of-00003.gguf, c-00003-of-00003.gguf"]),
-        (f"{inner}/split/c-00001-of-00003.gguf", ["has 3 parts, and 2", "c-00001-of-00003.gguf, c-00003-of-00003.gguf"]),
         (f"{inner}/names/glm-5-q4_k_s.gguf", [f"limpid run {inner}/names/GLM-5-Q4_K_M.gguf"]),
         (f"{inner}/names/GLM-5", [f"limpid run {inner}/names/GLM-5-Q4_K_M.gguf"]),
         (f"{inner}/nams", [f"limpid run {inner}/names"]),
