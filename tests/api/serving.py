@@ -415,10 +415,17 @@ def check_access_log(limpid, model, options):
             time.sleep(0.3)
             s.stop()
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        log = sorted((line for line in lines if line["path"] != "/metrics"), key=lambda line: line["time"])
+        log = [line for line in lines if line["path"] != "/metrics"]
         assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) for line in log)
         assert all(line["client"] == "127.0.0.1" and line["duration_ms"] > 0 for line in lines)
-        whole, stream, bad, health, left, gone = log
+        assert len(log) == 6, log
+
+        def the(**fields):  # a request's line is written behind its answer: lines may be in any order
+            found = [line for line in log if all(line[name] == value for name, value in fields.items())]
+            assert len(found) == 1, (fields, log)
+            return found[0]
+        whole, bad, health, gone = the(request_id="mine"), the(status=400), the(path="/health"), the(status=499)
+        stream, left = the(stream=True, finish="length"), the(stream=True, finish="cancelled")
         assert (whole["request_id"], whole["status"], whole["method"], whole["path"]) == ("mine", 200, "POST", "/v1/completions")
         assert (whole["prompt_tokens"], whole["completion_tokens"], whole["finish"], whole["stream"]) == (8, 2, "length", False)
         assert 0 < whole["ttft_ms"] <= whole["duration_ms"]
