@@ -106,23 +106,13 @@ static bool read_tools(struct lp_chat_request *r, const json_t *root, struct lp_
     return true;
 }
 
-static bool has_tool(const struct lp_chat_request *r, const char *name) {
-    size_t i;
-    json_t *tool;
-    json_array_foreach(r->tools, i, tool) {
-        const json_t *function = json_object_get(tool, "function");
-        if (strcmp(json_string_value(json_object_get(function, "name")), name) == 0) return true;
-    }
-    return false;
-}
-
 static bool read_tool_name(struct lp_chat_request *r, const json_t *choice,
                            struct lp_api_error *err) {
     static const char at[] = "tool_choice.name";
     const char *name = NULL;
     if (!lp_json_get_string(choice, "name", at, &name, err)) return false;
     if (!name) return lp_api_invalid(err, at, "%s is missing", at);
-    if (!has_tool(r, name))
+    if (!lp_chat_has_tool(r, name))
         return lp_api_invalid(err, at, "%s is '%.60s', which is not in tools", at, name);
     r->tool_name = lp_strdup(name);
     return r->tool_name || lp_api_out_of_memory(err);

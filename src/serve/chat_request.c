@@ -76,6 +76,14 @@ bool lp_chat_check_tool_name(const char *name, const char *path, struct lp_api_e
                           name, LP_REPLY_MAX_NAME);
 }
 
+bool lp_chat_has_tool(const struct lp_chat_request *r, const char *name) {
+    for (size_t i = 0; i < json_array_size(r->tools); i++) {
+        const json_t *function = json_object_get(json_array_get(r->tools, i), "function");
+        if (strcmp(json_string_value(json_object_get(function, "name")), name) == 0) return true;
+    }
+    return false;
+}
+
 // ---- messages ----
 
 bool lp_chat_is_assistant(const json_t *message) {

@@ -28,6 +28,7 @@ void lp_chat_request_release(struct lp_chat_request *r);
 
 // May a tool have this name? Models write calls with plain names only. False with the error of path.
 bool lp_chat_check_tool_name(const char *name, const char *path, struct lp_api_error *err);
+bool lp_chat_has_tool(const struct lp_chat_request *r, const char *name); // of r->tools, checked
 // Sets a template variable, taking the value over; a later one stands. False without memory.
 bool lp_chat_set_variable(struct lp_chat_request *r, const char *name, json_t *value);
 // Thinking on or off, under the names that templates know.

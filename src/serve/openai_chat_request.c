@@ -111,14 +111,6 @@ static bool parse_tools(struct lp_chat_request *r, const json_t *j, struct lp_ap
     return true;
 }
 
-static bool has_tool(const json_t *tools, const char *name) {
-    for (size_t i = 0; i < json_array_size(tools); i++) {
-        const json_t *function = json_object_get(json_array_get(tools, i), "function");
-        if (strcmp(json_string_value(json_object_get(function, "name")), name) == 0) return true;
-    }
-    return false;
-}
-
 static bool parse_named_choice(struct lp_chat_request *r, const json_t *j,
                                struct lp_api_error *err) {
     const json_t *function = json_object_get(j, "function");
@@ -129,7 +121,7 @@ static bool parse_named_choice(struct lp_chat_request *r, const json_t *j,
                               "tool_choice is %s, expected \"none\", \"auto\", \"required\" or "
                               "{\"type\": \"function\", \"function\": {\"name\": ...}}",
                               lp_json_type_name(j));
-    if (!has_tool(r->tools, name))
+    if (!lp_chat_has_tool(r, name))
         return lp_api_invalid(err, "tool_choice",
                               "tool_choice names '%.100s', which is not in tools", name);
     r->tool_choice = LP_TOOLS_NAMED;

@@ -220,14 +220,6 @@ static bool parse_tools(struct lp_chat_request *r, const json_t *root, struct lp
     return true;
 }
 
-static bool has_tool(const struct lp_chat_request *r, const char *name) {
-    for (size_t i = 0; i < json_array_size(r->tools); i++) {
-        const json_t *function = json_object_get(json_array_get(r->tools, i), "function");
-        if (strcmp(json_string_value(json_object_get(function, "name")), name) == 0) return true;
-    }
-    return false;
-}
-
 // {"type": "function", "name"}
 static bool parse_named_tool(struct lp_chat_request *r, const json_t *choice,
                              struct lp_api_error *err) {
@@ -242,7 +234,7 @@ static bool parse_named_tool(struct lp_chat_request *r, const json_t *choice,
     if (strcmp(type, "function") != 0)
         return lp_api_invalid(err, "tool_choice.type",
                               "tool_choice.type is '%.60s', expected 'function'", type);
-    if (!has_tool(r, name))
+    if (!lp_chat_has_tool(r, name))
         return lp_api_invalid(err, "tool_choice.name",
                               "tool_choice.name is '%.60s', which is none of the tools", name);
     r->tool_choice = LP_TOOLS_NAMED;

@@ -69,12 +69,6 @@ enum lp_reply_answer lp_reply_dsml_head(struct lp_reply *r) {
     return LP_REPLY_YES;
 }
 
-static enum lp_reply_step end_call(struct lp_reply *r, bool repaired) {
-    if (repaired) lp_reply_repair(r);
-    lp_reply_pairs_end(r);
-    return LP_STEP_AGAIN;
-}
-
 static enum lp_reply_step read_junk(struct lp_reply *r) {
     struct lp_reply_hit hit;
     if (!lp_reply_junk(r, PAIR_TAGS, &hit))
@@ -111,7 +105,7 @@ static enum lp_reply_step parameter(struct lp_reply *r) {
 
 enum lp_reply_step lp_reply_dsml_pairs(struct lp_reply *r) {
     if (r->scan <= r->at) lp_reply_go(r, lp_reply_skip_space(r, r->at), LP_PHASE_PAIRS);
-    if (r->at == r->buf.len) return r->ended ? end_call(r, true) : LP_STEP_WAIT;
+    if (r->at == r->buf.len) return r->ended ? lp_reply_pairs_end(r, true) : LP_STEP_WAIT;
     enum lp_reply_tag tag;
     switch (lp_reply_tag_at(r, r->at, PAIR_TAGS, &tag)) {
     case LP_REPLY_MORE:
@@ -122,9 +116,9 @@ enum lp_reply_step lp_reply_dsml_pairs(struct lp_reply *r) {
         break;
     }
     if (tag == LP_TAG_VALUE) return parameter(r);
-    if (tag != LP_TAG_CALL_END) return end_call(r, true);
+    if (tag != LP_TAG_CALL_END) return lp_reply_pairs_end(r, true);
     lp_reply_go(r, r->at + r->tags[tag].len, LP_PHASE_PAIRS);
-    return end_call(r, false);
+    return lp_reply_pairs_end(r, false);
 }
 
 enum lp_reply_answer lp_reply_dsml_ends_value(const struct lp_reply *r, enum lp_reply_tag tag,

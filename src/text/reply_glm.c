@@ -92,15 +92,9 @@ static enum lp_reply_step read_junk(struct lp_reply *r) {
     return LP_STEP_AGAIN;
 }
 
-static enum lp_reply_step end_call(struct lp_reply *r, bool repaired) {
-    if (repaired) lp_reply_repair(r);
-    lp_reply_pairs_end(r);
-    return LP_STEP_AGAIN;
-}
-
 enum lp_reply_step lp_reply_glm_pairs(struct lp_reply *r) {
     if (r->scan <= r->at) lp_reply_go(r, lp_reply_skip_space(r, r->at), LP_PHASE_PAIRS);
-    if (r->at == r->buf.len) return r->ended ? end_call(r, true) : LP_STEP_WAIT;
+    if (r->at == r->buf.len) return r->ended ? lp_reply_pairs_end(r, true) : LP_STEP_WAIT;
     enum lp_reply_tag tag;
     switch (lp_reply_tag_at(r, r->at, PAIR_TAGS, &tag)) {
     case LP_REPLY_MORE:
@@ -110,10 +104,10 @@ enum lp_reply_step lp_reply_glm_pairs(struct lp_reply *r) {
     case LP_REPLY_YES:
         break;
     }
-    if (tag == LP_TAG_CALL) return end_call(r, true);
+    if (tag == LP_TAG_CALL) return lp_reply_pairs_end(r, true);
     size_t behind = r->at + r->tags[tag].len;
     lp_reply_go(r, behind, tag == LP_TAG_KEY ? LP_PHASE_KEY : LP_PHASE_PAIRS);
-    if (tag == LP_TAG_CALL_END) return end_call(r, false);
+    if (tag == LP_TAG_CALL_END) return lp_reply_pairs_end(r, false);
     if (tag != LP_TAG_KEY) lp_reply_repair(r); // a closing tag too many
     return LP_STEP_AGAIN;
 }
@@ -134,12 +128,12 @@ enum lp_reply_step lp_reply_glm_key(struct lp_reply *r) {
     if (hit.at - r->at > LP_REPLY_MAX_KEY) {
         no_key(r, r->at);
         r->drop_call_end = true;
-        return end_call(r, false);
+        return lp_reply_pairs_end(r, false);
     }
     if (!hit.found) {
         if (!r->ended) return LP_STEP_WAIT;
         r->at = hit.at; // a key that was cut off is left out
-        return end_call(r, true);
+        return lp_reply_pairs_end(r, true);
     }
     if (hit.tag != LP_TAG_KEY_END && hit.tag != LP_TAG_VALUE) {
         no_key(r, hit.at);
@@ -153,7 +147,7 @@ enum lp_reply_step lp_reply_glm_key(struct lp_reply *r) {
 
 enum lp_reply_step lp_reply_glm_gap(struct lp_reply *r) {
     lp_reply_go(r, lp_reply_skip_space(r, r->at), LP_PHASE_GAP);
-    if (r->at == r->buf.len) return r->ended ? end_call(r, true) : LP_STEP_WAIT;
+    if (r->at == r->buf.len) return r->ended ? lp_reply_pairs_end(r, true) : LP_STEP_WAIT;
     enum lp_reply_tag tag;
     enum lp_reply_answer answer =
         lp_reply_tag_at(r, r->at, TAG(KEY) | TAG(VALUE) | TAG(CALL) | TAG(CALL_END), &tag);

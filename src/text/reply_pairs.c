@@ -87,9 +87,11 @@ enum lp_reply_step lp_reply_value_step(struct lp_reply *r) {
     return LP_STEP_AGAIN;
 }
 
-void lp_reply_pairs_end(struct lp_reply *r) {
+enum lp_reply_step lp_reply_pairs_end(struct lp_reply *r, bool repaired) {
+    if (repaired) lp_reply_repair(r);
     lp_bytes_puts(&r->out, r->keys.n_used ? "}" : "{}");
     lp_reply_call_end(r);
+    return LP_STEP_AGAIN;
 }
 
 bool lp_reply_junk(struct lp_reply *r, unsigned wanted, struct lp_reply_hit *hit) {
@@ -97,8 +99,7 @@ bool lp_reply_junk(struct lp_reply *r, unsigned wanted, struct lp_reply_hit *hit
     *hit = lp_reply_find(r, wanted);
     r->scan = hit->at;
     if (hit->at - r->at > LP_REPLY_MAX_JUNK || (!hit->found && r->ended)) {
-        lp_reply_repair(r);
-        lp_reply_pairs_end(r);
+        lp_reply_pairs_end(r, true);
         r->drop_call_end = true;
         return false;
     }

@@ -163,7 +163,8 @@ void lp_reply_call_end(struct lp_reply *r);
 
 // ---- reply_pairs.c: arguments as tagged pairs (GLM, DSML) ----
 
-void lp_reply_pairs_end(struct lp_reply *r); // closes the object and ends the call
+// Closes the object and ends the call; repaired: without its mark.
+enum lp_reply_step lp_reply_pairs_end(struct lp_reply *r, bool repaired);
 // Begins the value of r->key at place at. types: of reply_value.h
 void lp_reply_value_begin(struct lp_reply *r, size_t at, unsigned types);
 unsigned lp_reply_key_types(const struct lp_reply *r); // those that the tool's schema allows
