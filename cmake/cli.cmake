@@ -3,11 +3,13 @@ lp_folder(cli
   SOURCES cli/args.c cli/ids.c cli/npy.c cli/peak_memory.c cli/limits.c cli/bench_report.c
           cli/inspect_report.c cli/inspect_print.c cli/cmd_run.c cli/cmd_serve.c cli/cmd_dump.c
           cli/cmd_tokenize.c cli/cmd_inspect.c cli/cmd_bench.c
+          cli/cmd_trace.c cli/cmd_probe.c cli/probe_dir.c
           cli/find_model.c cli/model_folder.c cli/near_name.c cli/remote_name.c cli/shell_quote.c
           cli/sample_options.c cli/generator.c cli/reply_view.c cli/interrupt.c
           cli/dialogue.c cli/dialogue_file.c cli/line_editor.c cli/history_file.c
           cli/repl.c cli/repl_commands.c
-  LINK lp_serve lp_engine lp_model lp_base PkgConfig::LIBEDIT)
+          cli/cmd_doctor.c cli/doctor_print.c cli/output_file.c
+  LINK lp_doctor lp_serve lp_engine lp_model lp_base PkgConfig::LIBEDIT)
 
 # Where the built-in model is: beside an installed limpid, or in the source of one that is not.
 include(GNUInstallDirs)

@@ -79,11 +79,23 @@ class limpid_step_info(Structure):
                                                "route_gqa")])
 
 
+class limpid_probe(Structure):
+    _fields_ = [("name", c_char_p), ("layer", c_int32), ("is_int", c_bool), ("n_rows", c_int64),
+                ("ranges", POINTER(c_int64)), ("n_ranges", c_size_t), ("n_dims", c_int32), ("dims", c_int64 * 2),
+                ("n_found", c_int64), ("needs", c_char_p)]
+
+
+class limpid_probe_route(Structure):
+    _fields_ = [("layer", c_int32), ("first", c_int64), ("n", c_int64), ("name", c_char_p)]
+
+
 class limpid_watch(Structure):
     LOGITS = CFUNCTYPE(None, c_void_p, c_int64, c_int64, POINTER(c_float))
     HIDDEN = CFUNCTYPE(None, c_void_p, c_int32, c_int64, c_int64, POINTER(c_float))
     SELECTED = CFUNCTYPE(None, c_void_p, c_int32, c_int64, c_int64, POINTER(c_int32), POINTER(c_int32), c_int64)
-    _fields_ = [("user", c_void_p), ("logits", LOGITS), ("hidden", HIDDEN), ("selected", SELECTED)]
+    PROBED = CFUNCTYPE(None, c_void_p, c_size_t, c_int64, c_int64, c_void_p)
+    _fields_ = [("user", c_void_p), ("logits", LOGITS), ("hidden", HIDDEN), ("selected", SELECTED),
+                ("probes", c_void_p), ("probed", PROBED)]
 
 
 class limpid_request_options(Structure):
@@ -100,7 +112,7 @@ class limpid_request_options(Structure):
                 ("skip_special", c_bool), ("shown_ids", POINTER(c_int32)), ("n_shown_ids", c_size_t),
                 ("grammar_kind", c_char_p), ("grammar", c_char_p), ("grammar_len", c_size_t),
                 ("grammar_after", c_int32), ("n_logprobs", c_int32), ("prompt_logprobs", c_bool), ("priority", c_int32),
-                ("timeout_ms", c_int64), ("is_gone", IS_GONE), ("on_event", ON_EVENT), ("user", c_void_p)]
+                ("timeout_ms", c_int64), ("id", c_char_p), ("is_gone", IS_GONE), ("on_event", ON_EVENT), ("user", c_void_p)]
 
 
 class limpid_event(Structure):
@@ -144,6 +156,14 @@ FUNCTIONS = {
     "limpid_engine_step": (c_int, _handle, POINTER(c_int64), _err),
     "limpid_engine_get_stats": (limpid_engine_stats, _handle),
     "limpid_engine_get_steps": (c_size_t, _handle, c_uint64, POINTER(limpid_step_info), c_size_t, POINTER(c_double)),
+    "limpid_engine_trace": (c_int, _handle, c_char_p, *_bytes, _err),
+    "limpid_dump_on_crash": (c_int, c_char_p, _err),
+    "limpid_probes_new": (c_int, _out, _handle, POINTER(c_char_p), c_size_t, c_int64, _err),
+    "limpid_probes_free": (None, _handle),
+    "limpid_probes_count": (c_size_t, _handle),
+    "limpid_probes_get": (limpid_probe, _handle, c_size_t),
+    "limpid_probes_count_routes": (c_size_t, _handle),
+    "limpid_probes_get_route": (limpid_probe_route, _handle, c_size_t),
     "limpid_sequence_new": (c_int, _out, _handle, _err),
     "limpid_sequence_free": (None, _handle),
     "limpid_sequence_append": (c_int, _handle, POINTER(c_int32), c_size_t, POINTER(limpid_watch), POINTER(c_float),

@@ -1,11 +1,11 @@
 // limpid: an inference engine for models with multi-head latent attention, from their GGUF files.
 //
-// The only public header. Handles are opaque; there is no global state but the log level. Every
-// fallible function returns a limpid_status and, given a limpid_error, one sentence that names the
-// thing, the value and what to do. Memory that a function hands out is freed with limpid_free.
-// `err` may be NULL, and options of a model or engine NULL for the defaults; what options point to
-// is copied or used during the call. A handle is written to *out only on success. A tour with
-// examples: docs/library.md.
+// The only public header. Handles are opaque; there is no global state but the log level and what
+// limpid_dump_on_crash sets up. Every fallible function returns a limpid_status and, given a
+// limpid_error, one sentence that names the thing, the value and what to do. Memory that a function
+// hands out is freed with limpid_free. `err` may be NULL, and options of a model or engine NULL for
+// the defaults; what options point to is copied or used during the call. A handle is written to
+// *out only on success. A tour with examples: docs/library.md.
 //
 //     limpid_error err;
 //     limpid_model *model;
@@ -150,7 +150,8 @@ typedef struct limpid_engine_options {
     const char *cache_dir;    // keep prefixes on disk across runs; NULL = off
     uint64_t cache_dir_bytes; // at most that much; 0 = 8 GiB
     bool deterministic;       // bit-identical results for every chunking, batch and thread count
-    const char *trace_path;   // JSON lines of what was decided (docs/tracing.md); NULL = off
+    const char *trace_path;   // a file for all that is traced, as JSON lines; NULL: the decisions
+                              // alone, in memory (docs/tracing.md)
 } limpid_engine_options;
 
 limpid_engine_options limpid_engine_default_options(void);
@@ -232,6 +233,54 @@ typedef struct limpid_step_info { // what a step did
 size_t limpid_engine_get_steps(const limpid_engine *engine, uint64_t since, limpid_step_info *out,
                                size_t max, double *now_s);
 
+// What the engine decided last, as JSON lines in order of time: what its rings hold
+// (docs/tracing.md). request_id: only what concerns the requests of this id and the steps they took
+// part in; NULL: everything. A request that left no event gives the model's events alone. Never
+// waits for a running step. *text is terminated.
+limpid_status limpid_engine_trace(const limpid_engine *engine, const char *request_id, char **text,
+                                  size_t *n_bytes, limpid_error *err);
+
+// For a program's start, process-wide: from now on a crash (SIGSEGV, SIGBUS, SIGILL, SIGFPE,
+// SIGABRT) first writes what the rings of all engines hold and no trace file has yet: to the
+// engine's trace file, or to limpid-crash-PID.jsonl in `dir` (NULL: the current directory); then
+// the signal takes its usual course. The library does this for nobody who has not asked.
+// Errors: IO.
+limpid_status limpid_dump_on_crash(const char *dir, limpid_error *err);
+
+// ---- probes: any intermediate of any layer (docs/probes.md) ----
+
+typedef struct limpid_probes limpid_probes; // what to look at while tokens run
+typedef struct limpid_probe {               // one point of one layer
+    const char *name;                       // "attn.scores"
+    int32_t layer;                          // -1: outside the layers
+    bool is_int;                            // its values are int32_t, else float
+    int64_t n_rows;                         // positions that were asked for
+    const int64_t *ranges; // [n_ranges][2]: first and last position of each run of them, ascending
+    size_t n_ranges;
+    int32_t n_dims; // of a row
+    int64_t dims[2];
+    int64_t n_found;   // rows that were there, so far
+    const char *needs; // "only ..." what there must be for a row to be there; "" where it always is
+} limpid_probe;
+typedef struct limpid_probe_route { // how attention ran for some positions of a layer
+    int32_t layer;
+    int64_t first, n;
+    const char *name; // "expanded", "absorbed", "sparse", "gqa", ... (docs/attention.md)
+} limpid_probe_route;
+
+// specs: [n_specs] texts such as "layer=3,op=attn.scores,first=2". n_tokens: of the sequence that
+// will run; positions count from its start. INVALID names what is wrong and what would do.
+limpid_status limpid_probes_new(limpid_probes **out, const limpid_model *model,
+                                const char *const *specs, size_t n_specs, int64_t n_tokens,
+                                limpid_error *err);
+void limpid_probes_free(limpid_probes *probes); // NULL is allowed
+// In the order of layers and, in them, of computation. What they point to lives as long as the set.
+size_t limpid_probes_count(const limpid_probes *probes);
+limpid_probe limpid_probes_get(const limpid_probes *probes, size_t i);
+// Of the layers that are looked at, so far.
+size_t limpid_probes_count_routes(const limpid_probes *probes);
+limpid_probe_route limpid_probes_get_route(const limpid_probes *probes, size_t i);
+
 // ---- sequences: exactly these tokens, and a look at what they compute ----
 
 typedef struct limpid_watch { // any function may be NULL; data is valid during the call
@@ -244,6 +293,11 @@ typedef struct limpid_watch { // any function may be NULL; data is valid during 
     // counts[i] of them. ids NULL: every earlier position and itself.
     void (*selected)(void *user, int32_t layer, int64_t first, int64_t n, const int32_t *ids,
                      const int32_t *counts, int64_t stride);
+    // Rows first ... first + n - 1 of those that probe i asked for: [n, dims] of float or int32_t.
+    // A row that has fewer values than others (one per key) is filled up with minus infinity
+    // (attn.probs: 0; int32_t: -1). Rows of a probe come once, in order; some may not come (needs).
+    limpid_probes *probes; // or NULL
+    void (*probed)(void *user, size_t i, int64_t first, int64_t n, const void *values);
 } limpid_watch;
 
 limpid_status limpid_sequence_new(limpid_sequence **out, limpid_engine *engine, limpid_error *err);
@@ -307,6 +361,7 @@ typedef struct limpid_request_options {
 
     int32_t priority;   // higher runs first; equal: first come, first served
     int64_t timeout_ms; // TIMEOUT behind that; 0 = none
+    const char *id; // the caller's name for it in the trace, of which 63 bytes are kept; NULL: none
     // Called by the thread that makes steps, under the engine's lock: quick, and without any call
     // on the engine or its requests. Not called any more when limpid_request_free has returned.
     bool (*is_gone)(void *user);  // asked before each step; true cancels

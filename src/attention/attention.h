@@ -7,6 +7,7 @@
 #define LP_ATTENTION_ATTENTION_H
 
 #include "attention/route.h"
+#include "backend/probe.h"
 #include "kv/pages.h"
 #include "trace/trace.h"
 
@@ -43,6 +44,7 @@ struct lp_attn_step { // what is the same for all layers of a step
     const int32_t *positions; // device, [n_rows]
     enum lp_route_force force;
     bool deterministic;
+    struct lp_probe *probe;         // or NULL
     struct lp_route_counts *routes; // added to; or NULL
 };
 
@@ -68,6 +70,10 @@ struct lp_gqa_layer {
     float eps, scale;
     struct lp_rope_spec rope;
 };
+
+// The trace event of a span on these layers.
+void lp_gqa_trace(const struct lp_attn_step *step, const struct lp_span *span, int32_t layer,
+                  int32_t last_layer);
 
 struct lp_gqa_buffers { // device, one row per token of the step
     float *q;           // [n_heads * head_dim]
@@ -120,6 +126,14 @@ struct lp_mla_buffers { // device, one row per token of the step
 // The result lies in buf->out. `selected` is written by full layers and read by shared ones.
 void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                    const struct lp_mla_buffers *buf, const float *x, int64_t x_stride);
+
+// The route of a span under the settings of the step.
+struct lp_route lp_mla_route(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                             const struct lp_span *span);
+
+// The trace event of a span's route on layers that all take it; indexer: of the first one.
+void lp_mla_trace(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                  const struct lp_span *span, int32_t layer, int32_t last_layer);
 
 // sparse.c: the indexer of a full layer: keys into the cache, and the selection of each query where
 // a span sees more than top_k keys.

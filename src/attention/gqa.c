@@ -1,10 +1,26 @@
 // Grouped-query attention of the standard architectures.
-#include "attention/attention.h"
+#include "attention/attn_probe.h"
 
 // RMSNorm over each head of each row, where the model has one.
 static void norm_heads(const struct lp_attn_step *step, const struct lp_gqa_layer *w, float *x,
                        const float *norm, int32_t n_heads) {
     if (norm) lp_attn_norm(step, x, w->head_dim, norm, w->eps, step->n_rows * n_heads, w->head_dim);
+}
+
+void lp_gqa_trace(const struct lp_attn_step *step, const struct lp_span *span, int32_t layer,
+                  int32_t last_layer) {
+    struct lp_device *dev = step->dev;
+    lp_trace_emit_attention(
+        step->trace, &(struct lp_trace_attention){.step = (int64_t)step->step,
+                                                  .layer = layer,
+                                                  .last_layer = last_layer,
+                                                  .sequence = (int64_t)span->sequence,
+                                                  .n_query = (int32_t)span->n_rows,
+                                                  .n_kv = (int32_t)(span->n_past + span->n_rows),
+                                                  .indexer = "none",
+                                                  .route = "gqa",
+                                                  .reason = "the architecture's only form",
+                                                  .kernel = dev->backend->kernel(dev, "gqa")});
 }
 
 static void attend_span(const struct lp_attn_step *step, int32_t layer,
@@ -30,17 +46,7 @@ static void attend_span(const struct lp_attn_step *step, int32_t layer,
                                  .out = buf->out + span->first_row * out_width,
                                  .out_stride = out_width});
     if (step->routes) step->routes->gqa++;
-    if (!step->trace) return;
-    lp_trace_emit_attention(
-        step->trace, &(struct lp_trace_attention){.step = (int64_t)step->step,
-                                                  .layer = layer,
-                                                  .sequence = (int64_t)span->sequence,
-                                                  .n_query = span->n_rows,
-                                                  .n_kv = span->n_past + span->n_rows,
-                                                  .indexer = "none",
-                                                  .route = "gqa",
-                                                  .reason = "the architecture's only form",
-                                                  .kernel = dev->backend->kernel(dev, "gqa")});
+    if (lp_trace_is_full(step->trace)) lp_gqa_trace(step, span, layer, layer);
 }
 
 void lp_gqa_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_gqa_layer *w,
@@ -49,9 +55,12 @@ void lp_gqa_attend(const struct lp_attn_step *step, int32_t layer, const struct 
     lp_attn_project(step, &w->q, w->q_bias, x, x_stride, buf->q);
     lp_attn_project(step, &w->k, w->k_bias, x, x_stride, buf->k);
     lp_attn_project(step, &w->v, w->v_bias, x, x_stride, buf->v);
+    lp_attn_probe_heads(step, LP_PROBE_ATTN_Q_PROJ, layer, buf->q, w->n_heads, head);
+    lp_attn_probe_heads(step, LP_PROBE_ATTN_K_PROJ, layer, buf->k, w->n_kv_heads, head);
     norm_heads(step, w, buf->q, w->q_norm, w->n_heads);
     norm_heads(step, w, buf->k, w->k_norm, w->n_kv_heads);
     lp_attn_rotate(step, &w->rope, buf->q, w->n_heads * head, head, w->n_heads);
     lp_attn_rotate(step, &w->rope, buf->k, w->n_kv_heads * head, head, w->n_kv_heads);
     for (int32_t i = 0; i < step->n_spans; i++) attend_span(step, layer, w, buf, &step->spans[i]);
+    if (step->probe) lp_gqa_probe(step, layer, w, buf);
 }

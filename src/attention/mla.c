@@ -1,9 +1,19 @@
 // Multi-head latent attention of one layer (docs/attention.md gives the formulas and shapes).
-#include "attention/attention.h"
+#include "attention/attn_probe.h"
+#include "base/fault.h"
+
+static struct lp_rope_spec rope_of(const struct lp_mla_layer *w) {
+    struct lp_rope_spec rope = w->rope;
+    if (LP_FAULT("main-rope-style"))
+        rope.pairing = rope.pairing == LP_ROPE_HALF ? LP_ROPE_ADJACENT : LP_ROPE_HALF;
+    return rope;
+}
 
 // x -> q [n_heads, nope + rope], rotated; q_low, the normed query latent, stays for the indexer.
-static void make_queries(const struct lp_attn_step *step, const struct lp_mla_layer *w,
-                         const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
+static void make_queries(const struct lp_attn_step *step, int32_t layer,
+                         const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
+                         const float *x, int64_t x_stride) {
+    struct lp_rope_spec rope = rope_of(w);
     int64_t head = w->nope + w->rope_dim;
     if (w->has_q_rank) {
         lp_attn_project(step, &w->q_a, NULL, x, x_stride, buf->q_low);
@@ -11,17 +21,20 @@ static void make_queries(const struct lp_attn_step *step, const struct lp_mla_la
         lp_attn_project(step, &w->q_b, NULL, buf->q_low, w->q_rank, buf->q);
     } else
         lp_attn_project(step, &w->q, NULL, x, x_stride, buf->q);
-    lp_attn_rotate(step, &w->rope, buf->q + w->nope, w->n_heads * head, head, w->n_heads);
+    lp_attn_probe_heads(step, LP_PROBE_ATTN_Q_PROJ, layer, buf->q, w->n_heads, head);
+    lp_attn_rotate(step, &rope, buf->q + w->nope, w->n_heads * head, head, w->n_heads);
 }
 
 // x -> [latent (normed), rope part (rotated)] -> the cache
 static void make_latents(const struct lp_attn_step *step, int32_t layer,
                          const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
                          const float *x, int64_t x_stride) {
+    struct lp_rope_spec rope = rope_of(w);
     int64_t width = w->latent + w->rope_dim;
     lp_attn_project(step, &w->kv_a, NULL, x, x_stride, buf->kv);
+    lp_attn_probe(step, LP_PROBE_ATTN_KV_PROJ, layer, buf->kv, width);
     lp_attn_norm(step, buf->kv, width, w->kv_a_norm, w->eps, step->n_rows, w->latent);
-    lp_attn_rotate(step, &w->rope, buf->kv + w->latent, width, 0, 1);
+    lp_attn_rotate(step, &rope, buf->kv + w->latent, width, 0, 1);
     for (int32_t i = 0; i < step->n_spans; i++)
         lp_attn_store(step, layer, LP_KV_LATENT, &step->spans[i], buf->kv);
 }
@@ -54,25 +67,38 @@ static struct lp_route route_of(const struct lp_attn_step *step, const struct lp
     return lp_route_choose(work);
 }
 
-// The route of a span that is about to run: counted and traced.
-static struct lp_route take_route(const struct lp_attn_step *step, int32_t layer,
-                                  const struct lp_mla_layer *w, const struct lp_span *span) {
+struct lp_route lp_mla_route(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                             const struct lp_span *span) {
+    struct lp_route_work work;
+    return route_of(step, w, span, &work);
+}
+
+void lp_mla_trace(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                  const struct lp_span *span, int32_t layer, int32_t last_layer) {
     struct lp_route_work work;
     struct lp_route route = route_of(step, w, span, &work);
-    count_route(step, &work, &route);
-    if (!step->trace) return route;
     const char *op = route.expanded ? "mla_expanded" : "mla_absorbed";
     lp_trace_emit_attention(step->trace, &(struct lp_trace_attention){
                                              .step = (int64_t)step->step,
                                              .layer = layer,
+                                             .last_layer = last_layer,
                                              .sequence = (int64_t)span->sequence,
-                                             .n_query = work.n_query,
-                                             .n_kv = work.n_kv,
+                                             .n_query = (int32_t)work.n_query,
+                                             .n_kv = (int32_t)work.n_kv,
                                              .top_k = work.top_k,
                                              .indexer = lp_indexer_role_name(w->indexer),
                                              .route = route.name,
                                              .reason = route.reason,
                                              .kernel = step->dev->backend->kernel(step->dev, op)});
+}
+
+// The route of a span that is about to run: counted, and traced where every layer is.
+static struct lp_route take_route(const struct lp_attn_step *step, int32_t layer,
+                                  const struct lp_mla_layer *w, const struct lp_span *span) {
+    struct lp_route_work work;
+    struct lp_route route = route_of(step, w, span, &work);
+    count_route(step, &work, &route);
+    if (lp_trace_is_full(step->trace)) lp_mla_trace(step, w, span, layer, layer);
     return route;
 }
 
@@ -93,9 +119,10 @@ static int32_t absorbed_run(const struct lp_attn_step *step, const struct lp_mla
 
 void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                    const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
-    make_queries(step, w, buf, x, x_stride);
+    make_queries(step, layer, w, buf, x, x_stride);
     make_latents(step, layer, w, buf, x, x_stride);
-    if (w->indexer == LP_INDEXER_FULL) lp_sparse_index(step, layer, w, buf, x, x_stride);
+    bool selects = w->indexer == LP_INDEXER_FULL && !(LP_FAULT("index-shared") && layer > 0);
+    if (selects) lp_sparse_index(step, layer, w, buf, x, x_stride);
     for (int32_t i = 0, n; i < step->n_spans; i += n) {
         const struct lp_span *spans = &step->spans[i];
         int64_t n_rows;
@@ -111,4 +138,5 @@ void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct 
                                   take_route(step, layer, w, &spans[k]).select);
         lp_mla_make_values(step, w, buf, spans->first_row, n_rows);
     }
+    if (step->probe) lp_mla_probe(step, layer, w, buf);
 }

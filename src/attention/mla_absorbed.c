@@ -1,5 +1,6 @@
 // MLA as multi-query attention over the latents: the key up-projection is absorbed into the query,
 // the value up-projection is applied to the result. Right for few queries and for selected keys.
+#include "base/fault.h"
 #include "attention/attention.h"
 
 // q_latent[h] = W_UK[h]^T q_nope[h]. attn_k_b holds W_UK transposed, so there it is a plain
@@ -23,7 +24,9 @@ void lp_mla_absorb_queries(const struct lp_attn_step *step, const struct lp_mla_
 void lp_mla_attend_latents(const struct lp_attn_step *step, int32_t layer,
                            const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
                            const struct lp_span *span, bool select) {
-    struct lp_cache_view cache = lp_kv_view(step->kv, layer, LP_KV_LATENT, span->pages);
+    const struct lp_page_table *pages =
+        LP_FAULT("batch-first-pages") ? step->spans[0].pages : span->pages;
+    struct lp_cache_view cache = lp_kv_view(step->kv, layer, LP_KV_LATENT, pages);
     int64_t head = w->nope + w->rope_dim, q_stride = w->n_heads * head,
             z_stride = (int64_t)w->n_heads * w->latent;
     step->dev->backend->mla_absorbed(

@@ -4,7 +4,8 @@
 // once the span sees more than top_k of them; up to top_k every key is kept and nothing is
 // computed. A shared layer sees what the last full layer of the same step selected for the same
 // token.
-#include "attention/attention.h"
+#include "attention/attn_probe.h"
+#include "base/fault.h"
 
 const char *lp_indexer_role_name(enum lp_indexer_role role) {
     return role == LP_INDEXER_FULL ? "full" : role == LP_INDEXER_SHARED ? "shared" : "none";
@@ -31,7 +32,7 @@ static void select_keys(const struct lp_attn_step *step, int32_t layer,
                                      .n_queries = span->n_rows,
                                      .n_heads = w->index_heads,
                                      .width = w->index_width,
-                                     .top_k = w->top_k,
+                                     .top_k = LP_FAULT("index-top-k") ? w->top_k / 8 : w->top_k,
                                      .scale = w->index_scale,
                                      .ids = buf->selected + span->first_row * buf->ids_stride,
                                      .ids_stride = buf->ids_stride,
@@ -41,8 +42,12 @@ static void select_keys(const struct lp_attn_step *step, int32_t layer,
 void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                      const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
     struct lp_device *dev = step->dev;
+    struct lp_rope_spec rope = w->index_rope;
     bool any = false;
+    if (LP_FAULT("index-rope-style"))
+        rope.pairing = rope.pairing == LP_ROPE_HALF ? LP_ROPE_ADJACENT : LP_ROPE_HALF;
     lp_attn_project(step, &w->index_k, NULL, x, x_stride, buf->index_k);
+    lp_attn_probe(step, LP_PROBE_INDEX_K_PROJ, layer, buf->index_k, w->index_width);
     dev->backend->layer_norm(dev, &(struct lp_op_layer_norm){.x = buf->index_k,
                                                              .x_stride = w->index_width,
                                                              .w = w->index_norm_w,
@@ -53,14 +58,16 @@ void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struc
                                                              .n_rows = step->n_rows,
                                                              .width = w->index_width});
     // The rotated values are the first ones of each indexer head (MLA rotates the last).
-    lp_attn_rotate(step, &w->index_rope, buf->index_k, w->index_width, 0, 1);
+    lp_attn_rotate(step, &rope, buf->index_k, w->index_width, 0, 1);
     for (int32_t i = 0; i < step->n_spans; i++) {
         lp_attn_store(step, layer, LP_KV_INDEX, &step->spans[i], buf->index_k);
         any = any || needs_selection(step, w, &step->spans[i]);
     }
     if (!any) return;
     lp_attn_project(step, &w->index_q, NULL, buf->q_low, w->q_rank, buf->index_q);
-    lp_attn_rotate(step, &w->index_rope, buf->index_q, (int64_t)w->index_heads * w->index_width,
+    lp_attn_probe_heads(step, LP_PROBE_INDEX_Q_PROJ, layer, buf->index_q, w->index_heads,
+                        w->index_width);
+    lp_attn_rotate(step, &rope, buf->index_q, (int64_t)w->index_heads * w->index_width,
                    w->index_width, w->index_heads);
     lp_attn_project(step, &w->index_proj, NULL, x, x_stride, buf->index_w);
     for (int32_t i = 0; i < step->n_spans; i++)

@@ -8,7 +8,14 @@ static const struct lp_backend *const backends[] = {
     &lp_backend_ref,
 };
 
+#ifdef LIMPID_FAULTS
+const struct lp_backend *lp_faulty_backend(void); // tests/clinic/faulty_backend.c
+#endif
+
 const struct lp_backend *lp_backend_find(const char *name) {
+#ifdef LIMPID_FAULTS
+    if (strcmp(name, "cpu") == 0) return lp_faulty_backend();
+#endif
     for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++)
         if (strcmp(backends[i]->name, name) == 0) return backends[i];
     return NULL;

@@ -65,6 +65,13 @@ static int parse_value(const struct lp_command *command, const struct lp_option 
         *(double *)o->value = value;
         return LP_EXIT_OK;
     }
+    case LP_OPT_TEXTS: {
+        struct lp_texts *texts = o->value;
+        if (texts->n == LP_MAX_TEXTS)
+            return lp_usage(command, "%s is given more than %d times", o->name, LP_MAX_TEXTS);
+        texts->items[texts->n++] = text;
+        return LP_EXIT_OK;
+    }
     case LP_OPT_FLAG:
         break;
     }

@@ -6,12 +6,18 @@
 
 #include "limpid.h"
 
-enum lp_option_kind { LP_OPT_FLAG, LP_OPT_INT, LP_OPT_FLOAT, LP_OPT_TEXT };
+enum lp_option_kind { LP_OPT_FLAG, LP_OPT_INT, LP_OPT_FLOAT, LP_OPT_TEXT, LP_OPT_TEXTS };
+
+#define LP_MAX_TEXTS 64
+struct lp_texts { // of an option that may be given several times
+    const char *items[LP_MAX_TEXTS];
+    size_t n;
+};
 
 struct lp_option {
     const char *name; // "--threads" or "-n"
     enum lp_option_kind kind;
-    void *value;          // bool *, int64_t *, double *, const char **
+    void *value;          // bool *, int64_t *, double *, const char **, struct lp_texts *
     const char *argument; // "N", for the help
     const char *help;
 };
@@ -57,6 +63,6 @@ int lp_usage(const struct lp_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 extern const struct lp_command lp_cmd_run, lp_cmd_serve, lp_cmd_dump, lp_cmd_tokenize,
-    lp_cmd_inspect, lp_cmd_bench;
+    lp_cmd_inspect, lp_cmd_doctor, lp_cmd_trace, lp_cmd_probe, lp_cmd_bench;
 
 #endif

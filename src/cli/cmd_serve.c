@@ -264,6 +264,11 @@ static int check_texts(const struct settings *s) {
     const struct lp_server_options *o = &s->server;
     if (o->api_key && !o->api_key[0])
         return lp_usage(&lp_cmd_serve, "--api-key is empty; leave it out to ask for none");
+    if (o->debug_probes && !o->api_key)
+        return lp_usage(
+            &lp_cmd_serve,
+            "--debug-probes needs --api-key (or LIMPID_API_KEY): whoever may ask can see "
+            "all that the model computes");
     if (s->name && !s->name[0]) return lp_usage(&lp_cmd_serve, "--name is empty");
     if (!o->tls_cert != !o->tls_key)
         return lp_usage(&lp_cmd_serve, "%s is missing: TLS needs --tls-cert and --tls-key",
@@ -325,7 +330,7 @@ static void settle(struct settings *s) {
     o->max_connections = connections > MAX_CONNECTIONS ? MAX_CONNECTIONS : (int)connections;
 }
 
-#define N_OPTIONS 29
+#define N_OPTIONS 30
 
 static int run(int argc, char **argv) {
     struct lp_common common;
@@ -389,6 +394,8 @@ static int run(int argc, char **argv) {
         {"--max-body", LP_OPT_INT, &s.max_body_mib, "MIB", "largest request body (default 32)"},
         {"--debug-prompts", LP_OPT_FLAG, &s.server.debug_prompts, NULL,
          "show the tokens of the last prompt at /debug/last-prompt, to all who may use the server"},
+        {"--debug-probes", LP_OPT_FLAG, &s.server.debug_probes, NULL,
+         "give intermediates of any layer at POST /debug/probe; needs --api-key"},
         {"--access-log", LP_OPT_TEXT, &s.server.access_log, "FILE",
          "a JSON line for each request; - = standard error"},
     };

@@ -4,10 +4,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "cli/args.h"
 
 static const struct lp_command *const commands[] = {
-    &lp_cmd_run, &lp_cmd_serve, &lp_cmd_dump, &lp_cmd_tokenize, &lp_cmd_inspect, &lp_cmd_bench};
+    &lp_cmd_run,   &lp_cmd_serve,  &lp_cmd_dump,  &lp_cmd_tokenize, &lp_cmd_inspect,
+    &lp_cmd_bench, &lp_cmd_doctor, &lp_cmd_trace, &lp_cmd_probe};
 
 static void print_commands(FILE *to) {
     fprintf(to, "limpid %s: inference for models with multi-head latent attention\n\n",
@@ -27,7 +29,16 @@ static int written(int status) {
 }
 
 int main(int argc, char **argv) {
+    limpid_error err;
     signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of the write that meets it
+    if (limpid_dump_on_crash(NULL, &err)) lp_fail(&err); // what was asked for can be done yet
+#ifdef LIMPID_FAULTS
+    if (argc > 2 && strcmp(argv[1], "--fault") == 0) {
+        if (!lp_fault_plant(argv[2])) return lp_fail_text("there is no fault '%s'", argv[2]);
+        argv += 2;
+        argc -= 2;
+    }
+#endif
     if (argc < 2) {
         print_commands(stderr);
         return LP_EXIT_USAGE;

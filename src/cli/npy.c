@@ -1,6 +1,13 @@
 #include "cli/npy.h"
 
+#include <errno.h>
 #include <string.h>
+
+static void note(struct lp_npy *npy, bool ok) {
+    if (ok || npy->failed) return;
+    npy->failed = true;
+    npy->error = errno;
+}
 
 bool lp_npy_open(struct lp_npy *npy, const char *path, const char *descr, const int64_t *shape,
                  int n_dims) {
@@ -16,15 +23,27 @@ bool lp_npy_open(struct lp_npy *npy, const char *path, const char *descr, const 
     if (!npy->file) return false;
     const unsigned char magic[10] = {
         0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0, (unsigned char)(n & 255), (unsigned char)(n >> 8)};
-    npy->failed = fwrite(magic, 1, 10, npy->file) != 10 ||
-                  fwrite(header, 1, (size_t)n, npy->file) != (size_t)n;
+    note(npy, fwrite(magic, 1, 10, npy->file) == 10 &&
+                  fwrite(header, 1, (size_t)n, npy->file) == (size_t)n);
     return true;
 }
 
 void lp_npy_put(struct lp_npy *npy, int64_t at, const void *values, int64_t n) {
     if (!npy->file || npy->failed) return;
-    npy->failed = fseeko(npy->file, npy->data_start + at * 4, SEEK_SET) != 0 ||
-                  fwrite(values, 4, (size_t)n, npy->file) != (size_t)n;
+    note(npy, fseeko(npy->file, npy->data_start + at * 4, SEEK_SET) == 0 &&
+                  fwrite(values, 4, (size_t)n, npy->file) == (size_t)n);
+}
+
+void lp_npy_park(struct lp_npy *npy) {
+    if (!npy->file) return;
+    note(npy, fclose(npy->file) == 0);
+    npy->file = NULL;
+}
+
+void lp_npy_wake(struct lp_npy *npy, const char *path) {
+    if (npy->file || npy->failed) return;
+    npy->file = fopen(path, "r+b");
+    note(npy, npy->file != NULL);
 }
 
 bool lp_npy_close(struct lp_npy *npy) {

@@ -73,7 +73,9 @@ static lp_status open_device(limpid_model *m, const limpid_model_options *o, str
 
 static lp_status open_weights(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
     lp_status status = open_device(m, o, err);
-    return status ? status : lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads, err);
+    return status ? status
+                  : lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads, LP_CHECK_WHOLE_BYTES,
+                                  err);
 }
 
 static lp_status open_model(limpid_model *m, const char *path, const limpid_model_options *o,

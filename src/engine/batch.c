@@ -9,10 +9,12 @@
 // from them; the first difference makes the rows behind it void (their state is written over
 // later). So drafts change how many tokens a step gives, and never which.
 #include <math.h>
+#include <signal.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/log.h"
 #include "engine/request.h"
 
@@ -118,23 +120,6 @@ static void fail_part(struct part *p, const struct lp_err *err) {
     if (!p->seq->request->failed) lp_request_fail(p->seq->request, err);
 }
 
-static void trace_token(limpid_engine *e, const struct lp_seq *seq, const float *logits,
-                        bool drafted) {
-    const limpid_model *m = e->model;
-    int32_t n_vocab = (int32_t)m->weights->h.n_vocab, id = seq->tokens[seq->n_tokens - 1];
-    int64_t rank = 0;
-    for (int32_t i = 0; i < n_vocab; i++) rank += !m->never[i] && logits[i] > logits[id];
-    lp_trace_emit_token(e->trace,
-                        &(struct lp_trace_token){
-                            .step = (int64_t)lp_runner_next_step(e->runner) - 1,
-                            .sequence = (int64_t)seq->number,
-                            .position = seq->n_tokens - 1,
-                            .token = id,
-                            .logprob = logits[id] - lp_sampler_log_sum(logits, m->never, n_vocab),
-                            .rank = rank,
-                            .drafted = drafted});
-}
-
 static void note_token_time(limpid_engine *e, struct lp_seq *seq) {
     struct limpid_request *r = seq->request;
     uint64_t now = lp_clock_ns();
@@ -169,7 +154,7 @@ static lp_status one_token(limpid_engine *e, struct part *p, const float *logits
     if (status) return status;
     e->batch->n_given++;
     note_token_time(e, seq);
-    if (e->trace) trace_token(e, seq, logits, drafted);
+    lp_engine_trace_token(e, seq, logits, drafted);
     return LP_OK;
 }
 
@@ -330,18 +315,19 @@ static void fail_all(limpid_engine *e, const struct lp_err *err) {
         if (e->batch->parts[i].request) end_request_of(e, &e->batch->parts[i], err);
 }
 
+// Before the step runs, so that a step that crashes has been told of.
 static void trace_schedule(limpid_engine *e) {
     const struct lp_batch *b = e->batch;
-    if (e->trace)
-        lp_trace_emit_schedule(
-            e->trace, &(struct lp_trace_schedule){.step = (int64_t)lp_runner_next_step(e->runner),
-                                                  .answers = e->sched.n_answers,
-                                                  .n_running = e->sched.n_running,
-                                                  .n_waiting = e->sched.n_waiting,
-                                                  .answer_tokens = b->n_answer,
-                                                  .draft_tokens = b->n_draft,
-                                                  .prompt_tokens = b->n_prompt,
-                                                  .pages_free = lp_kv_n_free(e->kv)});
+    lp_trace_emit_schedule(
+        e->trace, &(struct lp_trace_schedule){.step = (int64_t)lp_runner_next_step(e->runner),
+                                              .answers = (int32_t)e->sched.n_answers,
+                                              .n_running = e->sched.n_running,
+                                              .n_waiting = (int32_t)e->sched.n_waiting,
+                                              .answer_tokens = (int32_t)b->n_answer,
+                                              .draft_tokens = (int32_t)b->n_draft,
+                                              .prompt_tokens = (int32_t)b->n_prompt,
+                                              .pages_free = lp_kv_n_free(e->kv)});
+    for (int32_t i = 0; i < b->n_parts; i++) lp_engine_trace_chunk(e, b->parts[i].seq);
 }
 
 void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
@@ -364,6 +350,7 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
                            .logits = e->logits,
                            .bad = b->bad};
     if (!status) status = lp_runner_step(e->runner, &step, &e->settings, &why);
+    if (LP_FAULT("crash-in-step")) raise(SIGSEGV);
     if (status) {
         fail_all(e, &why);
         return;
@@ -373,9 +360,11 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
         struct part *p = &b->parts[(e->live.steps + (uint64_t)i) % (uint64_t)b->n_parts];
         struct lp_seq *seq = p->seq;
         int64_t accepted = seq->n_accepted;
-        e->speculation.n_drafted += (uint64_t)seq->n_draft;
+        int32_t n_draft = seq->n_draft;
+        e->speculation.n_drafted += (uint64_t)n_draft;
         take_part(e, p, &why);
         e->speculation.n_accepted += (uint64_t)(seq->n_accepted - accepted);
+        if (n_draft) lp_engine_trace_draft(e, seq, n_draft, (int32_t)(seq->n_accepted - accepted));
     }
     if (e->speculation.on) {
         uint64_t from = lp_clock_ns();

@@ -100,21 +100,6 @@ static void take_settings(limpid_engine *e, const limpid_engine_options *o,
     e->step_log.began_ns = lp_clock_ns();
 }
 
-static lp_status open_trace(limpid_engine *e, const char *path, struct lp_err *err) {
-    const struct lp_model *w = e->model->weights;
-    if (!path) return LP_OK;
-    lp_status status = lp_trace_open(&e->trace, path, err);
-    if (status) return status;
-    e->settings.trace = e->trace;
-    lp_trace_emit_model(e->trace,
-                        &(struct lp_trace_model){.architecture = w->h.arch->name,
-                                                 .path = lp_gguf_shard_path(e->model->gguf, 0),
-                                                 .backend = e->model->dev->backend->name,
-                                                 .n_layers = w->h.n_layers,
-                                                 .n_threads = e->model->n_threads});
-    return LP_OK;
-}
-
 static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct lp_err *err) {
     struct lp_model *w = e->model->weights;
     struct lp_engine_settings s;
@@ -137,7 +122,7 @@ static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct
     if (!status) status = lp_prefix_new(&e->prefix, e->kv, e->store, err);
     if (!status) status = lp_sched_init(&e->sched, e->max_seqs, err);
     if (!status) status = lp_batch_new(&e->batch, e, err);
-    if (!status) status = open_trace(e, o->trace_path, err);
+    if (!status) status = lp_engine_open_trace(e, o->trace_path, err);
     e->live.pages = e->live.pages_free = status ? 0 : lp_kv_n_pages(e->kv);
     e->live.page_tokens = LP_KV_PAGE_TOKENS;
     e->stats = e->live;

@@ -56,7 +56,7 @@ struct limpid_engine {
     struct lp_store *store;   // or NULL
     struct lp_prefix *prefix; // always there; empty with no_prefix_cache
     struct lp_runner *runner;
-    struct lp_trace *trace;
+    struct lp_trace *trace; // its rings are always there
     struct lp_step_settings settings;
     int64_t n_context, chunk, max_batch_tokens, n_kv_tokens;
     int32_t max_seqs, max_queue;
@@ -132,6 +132,27 @@ lp_status lp_engine_reserve_logits(limpid_engine *engine, int64_t n_rows, struct
 // Grows a table, evicting cached prefixes for it. LIMIT when the pool has no more.
 lp_status lp_engine_grow(limpid_engine *engine, struct lp_page_table *table, int64_t n_tokens,
                          struct lp_err *err);
+
+// engine_trace.c: what the trace tells of the engine and its sequences.
+// Opens e->trace (path: NULL or a file) and records the engine's facts.
+lp_status lp_engine_open_trace(limpid_engine *engine, const char *path, struct lp_err *err);
+// The event of a change of state: "submitted", "admitted", "pre-empted", "ended", "failed",
+// "cancelled".
+void lp_engine_trace_seq(const limpid_engine *engine, const struct lp_seq *seq, const char *what);
+// A request that was not taken; it has no sequences yet.
+void lp_engine_trace_rejected(const limpid_engine *engine, const char *id, size_t n_prompt);
+void lp_engine_trace_failure(const limpid_engine *engine, const struct lp_seq *seq,
+                             const struct lp_err *err);
+// What was known of a sequence's tokens at its admission, and from where (static text).
+void lp_engine_trace_cache(const limpid_engine *engine, const struct lp_seq *seq,
+                           const char *source);
+// What the next step takes of a sequence, before it runs.
+void lp_engine_trace_chunk(const limpid_engine *engine, const struct lp_seq *seq);
+// The token that seq was given from these logits; and how many drafts came true. Of the last step.
+void lp_engine_trace_token(const limpid_engine *engine, const struct lp_seq *seq,
+                           const float *logits, bool drafted);
+void lp_engine_trace_draft(const limpid_engine *engine, const struct lp_seq *seq, int32_t n_draft,
+                           int32_t n_accepted);
 
 // stats.c
 void lp_stats_init(limpid_engine_stats *stats);

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/request.h"
+#include "trace/crash.h"
 
 // ---- the turn
 
@@ -25,7 +26,7 @@ void lp_engine_give_turn(limpid_engine *e) {
 
 static void end_seq(limpid_engine *e, struct lp_seq *seq, const char *what) {
     if (seq->state == LP_SEQ_ENDED) return;
-    lp_sched_trace(e, seq, what);
+    lp_engine_trace_seq(e, seq, what);
     lp_sched_remove(e, seq);
     e->n_active--;
 }
@@ -52,7 +53,11 @@ void lp_engine_end_request(limpid_engine *e, limpid_request *r, const struct lp_
     if (r->n_ended == r->n) return;
     const char *what = r->cancelled ? "cancelled" : "failed";
     if (err) lp_request_fail(r, err);
-    for (int32_t i = 0; i < r->n; i++) end_seq(e, &r->seqs[i], what);
+    for (int32_t i = 0; i < r->n; i++) {
+        if (!r->cancelled && r->seqs[i].state != LP_SEQ_ENDED)
+            lp_engine_trace_failure(e, &r->seqs[i], &r->failure);
+        end_seq(e, &r->seqs[i], what);
+    }
     r->n_ended = r->n;
     *(r->cancelled ? &e->live.cancelled : &e->live.failed) += 1;
     let_go(e, r);
@@ -178,17 +183,21 @@ limpid_status limpid_engine_step(limpid_engine *e, int64_t *n_active, limpid_err
 
 static void *run(void *user) {
     limpid_engine *e = user;
+    struct lp_crash_stack stack;
+    lp_crash_stack_set(&stack);
     for (;;) {
         pthread_mutex_lock(&e->lock);
         while (!e->stop_thread && e->n_active == 0 && !e->any_cancelled)
             pthread_cond_wait(&e->work, &e->lock);
         bool stop = e->stop_thread;
         pthread_mutex_unlock(&e->lock);
-        if (stop) return NULL;
+        if (stop) break;
         lp_engine_take_turn(e);
         lp_engine_make_step(e);
         lp_engine_give_turn(e);
     }
+    lp_crash_stack_release(&stack);
+    return NULL;
 }
 
 limpid_status limpid_engine_start(limpid_engine *e, limpid_error *err) {

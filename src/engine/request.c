@@ -252,6 +252,7 @@ static lp_status set_up(limpid_request *r, const limpid_request_options *o, stru
     r->options.grammar_kind = r->options.grammar = NULL;
     r->options.bias = NULL;
     r->options.dry_breakers = NULL;
+    r->options.id = NULL;
     r->n_open = r->n;
     r->submitted_ns = lp_clock_ns();
     if (o->timeout_ms) r->deadline_ns = r->submitted_ns + (uint64_t)o->timeout_ms * 1000000u;
@@ -293,7 +294,10 @@ static lp_status submit(limpid_request *r, struct lp_err *err) {
                           (long long)n, e->max_queue);
     }
     r->arrival = e->n_arrivals++;
-    for (int32_t i = 0; i < r->n; i++) r->seqs[i].number = e->next_sequence++;
+    for (int32_t i = 0; i < r->n; i++) {
+        r->seqs[i].number = e->next_sequence++;
+        lp_engine_trace_seq(e, &r->seqs[i], "submitted");
+    }
     r->in_engine = true;
     r->next = e->incoming;
     e->incoming = r;
@@ -313,6 +317,7 @@ limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
     limpid_request *r = lp_alloc(1, sizeof *r);
     if (!r) return lp_public(lp_err_memory(lp_err_of(err), sizeof *r, "a request"));
     r->engine = engine;
+    lp_trace_copy(r->id, sizeof r->id, options->id);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -321,6 +326,7 @@ limpid_status limpid_request_new(limpid_request **out, limpid_engine *engine,
     lp_status status = set_up(r, options, lp_err_of(err));
     if (!status) status = submit(r, lp_err_of(err));
     if (status) {
+        lp_engine_trace_rejected(engine, r->id, options->n_tokens);
         lp_request_destroy(r);
         return lp_public(status);
     }

@@ -18,6 +18,7 @@ struct lp_event { // what an event points to lies behind it in the same block
 struct limpid_request {
     limpid_engine *engine;
     limpid_request_options options;     // pointers to copies that the request owns
+    char id[LP_TRACE_TEXT_BYTES];       // the caller's name for it
     uint64_t arrival;                   // seniority within a priority
     uint64_t submitted_ns, deadline_ns; // deadline 0 = none
     uint64_t first_ns;                  // first token; 0 = none yet

@@ -74,17 +74,6 @@ void lp_sched_remove(struct limpid_engine *e, struct lp_seq *seq) {
     seq->n_scheduled = 0;
 }
 
-void lp_sched_trace(const struct limpid_engine *e, const struct lp_seq *seq, const char *what) {
-    if (!e->trace) return;
-    lp_trace_emit_request(e->trace, &(struct lp_trace_request){.sequence = (int64_t)seq->number,
-                                                               .what = what,
-                                                               .choice = seq->choice,
-                                                               .n_prompt = seq->n_prompt,
-                                                               .n_tokens = seq->n_tokens,
-                                                               .n_computed = seq->n_computed,
-                                                               .n_cached = seq->n_cached});
-}
-
 // The most junior running sequence gives its pages back and waits again. What it has computed is
 // noted first, so with luck it need not be computed again.
 static void preempt_last(struct limpid_engine *e) {
@@ -99,7 +88,7 @@ static void preempt_last(struct limpid_engine *e) {
     seq->n_draft = 0;
     seq->n_preempted++;
     e->sched.n_preempted++;
-    lp_sched_trace(e, seq, "pre-empted");
+    lp_engine_trace_seq(e, seq, "pre-empted");
     lp_sched_enqueue(&e->sched, seq);
 }
 
@@ -126,7 +115,8 @@ static bool needs_whole_prompt(const struct lp_seq *seq) {
 // Takes what is known of the sequence's tokens: from another choice, or from the prefix tree. The
 // last token is always computed. For drafting, the last known one is too: the MTP layer needs its
 // hidden state.
-static lp_status take_known(struct limpid_engine *e, struct lp_seq *seq, struct lp_err *err) {
+static lp_status take_known(struct limpid_engine *e, struct lp_seq *seq, const char **source,
+                            struct lp_err *err) {
     bool drafts = e->speculation.on;
     const struct lp_seq *sibling = forkable(seq);
     int64_t n = drafts ? seq->n_tokens : seq->n_tokens - 1;
@@ -139,6 +129,7 @@ static lp_status take_known(struct limpid_engine *e, struct lp_seq *seq, struct 
     } else if (!e->no_prefix_cache && !needs_whole_prompt(seq))
         status = lp_prefix_attach(e->prefix, &seq->pages, seq->tokens, n, drafts, &match, err);
     if (status) return status;
+    *source = match.n_tokens == 0 ? "none" : sibling ? "another choice" : "prefix tree";
     seq->n_computed = match.n_tokens - (drafts && match.n_tokens > 0 ? 1 : 0);
     seq->draft_whole = drafts && (match.has_draft || match.n_tokens == 0);
     return LP_OK;
@@ -170,7 +161,9 @@ static bool load_from_disk(struct limpid_engine *e, struct lp_seq *seq) {
 
 static void admit(struct limpid_engine *e, struct lp_seq *seq) {
     struct lp_err ignored;
-    if (take_known(e, seq, &ignored)) seq->n_computed = 0; // without memory: nothing is known
+    const char *source = "none";
+    if (take_known(e, seq, &source, &ignored))
+        seq->n_computed = 0; // without memory: nothing is known
     if (!seq->was_admitted) {
         seq->n_cached = seq->n_computed;
         seq->admitted_ns = lp_clock_ns();
@@ -184,7 +177,8 @@ static void admit(struct limpid_engine *e, struct lp_seq *seq) {
     }
     leave_waiting(&e->sched, seq);
     enter_running(&e->sched, seq);
-    lp_sched_trace(e, seq, "admitted");
+    lp_engine_trace_seq(e, seq, "admitted");
+    lp_engine_trace_cache(e, seq, source);
 }
 
 static void admit_waiting(struct limpid_engine *e) {

@@ -88,8 +88,6 @@ int64_t lp_sched_plan(struct limpid_engine *engine, bool drafts, struct lp_seq *
 
 // Whether a running sequence has one token left: a step that could verify drafts.
 bool lp_sched_has_answers(const struct lp_sched *sched);
-// The trace event of a change of state: "admitted", "pre-empted", "ended", "failed", "cancelled".
-void lp_sched_trace(const struct limpid_engine *engine, const struct lp_seq *seq, const char *what);
 
 // Splits a budget among prompts that want want[0..n) tokens, the most senior first (S2).
 void lp_sched_share(int64_t budget, const int64_t *want, int32_t n, int64_t *got);

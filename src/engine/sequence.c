@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "engine/engine.h"
+#include "engine/probes.h"
 
 limpid_status limpid_sequence_new(limpid_sequence **out, limpid_engine *engine, limpid_error *err) {
     limpid_sequence *s = lp_alloc(1, sizeof *s);
@@ -58,8 +59,8 @@ static lp_status make_room(limpid_sequence *s, int64_t n_tokens, struct lp_err *
 struct watcher {
     const limpid_watch *watch;
     limpid_engine *engine;
-    int64_t first, n_rows;
-    float *hidden; // host copy, [chunk, n_embd]
+    int64_t first, n_rows, n_logits; // n_logits: rows of engine->logits
+    float *hidden;                   // host copy, [chunk, n_embd]
     int32_t *ids, *counts;
     bool failed;
 };
@@ -96,15 +97,24 @@ static void on_layer(void *user, int32_t layer, const float *h, const int32_t *s
         w->watch->selected(w->watch->user, layer, w->first, w->n_rows, w->ids, w->counts, stride);
 }
 
-// One step: tokens [done, done + n) of the call. want: -1 = logits of no row, 0 = of the last, 1 =
-// of all
+// The rows of a step that need logits. want: -1 = none, 0 = the last, 1 = all; and those of probes.
+static int64_t choose_rows(const limpid_sequence *s, int64_t n, int want,
+                           const limpid_probes *probes, int32_t *rows) {
+    int64_t n_logits = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (want > 0 || (want == 0 && i == n - 1) ||
+            lp_probes_wants_logits(probes, s->n_tokens + i))
+            rows[n_logits++] = (int32_t)i;
+    return n_logits;
+}
+
+// One step: tokens [done, done + n) of the call.
 static lp_status run_step(limpid_sequence *s, const int32_t *tokens, int64_t n, int want,
                           struct watcher *w, int32_t *rows, struct lp_err *err) {
     limpid_engine *e = s->engine;
     lp_status status = lp_engine_grow(e, &s->pages, s->n_tokens + n, err);
     if (status) return status;
-    int64_t n_logits = want < 0 ? 0 : want == 0 ? 1 : n;
-    for (int64_t i = 0; i < n_logits; i++) rows[i] = (int32_t)(n - n_logits + i);
+    int64_t n_logits = choose_rows(s, n, want, w->watch ? w->watch->probes : NULL, rows);
     status = lp_engine_reserve_logits(e, n_logits, err);
     if (status) return status;
     struct lp_span span = {
@@ -119,10 +129,18 @@ static lp_status run_step(limpid_sequence *s, const int32_t *tokens, int64_t n, 
     struct lp_step_settings settings = e->settings;
     w->first = s->n_tokens;
     w->n_rows = n;
+    w->n_logits = n_logits;
+    if (w->watch && w->watch->probes)
+        settings.probe = lp_probes_begin(w->watch->probes, e->model->dev, w->watch);
     if (w->watch && (w->watch->hidden || w->watch->selected)) {
         settings.watch = on_layer;
         settings.watch_user = w;
     }
+    lp_trace_emit_chunk(e->trace,
+                        &(struct lp_trace_chunk){.step = (int64_t)lp_runner_next_step(e->runner),
+                                                 .sequence = (int64_t)s->number,
+                                                 .n_past = (int32_t)s->n_tokens,
+                                                 .n_prompt = (int32_t)n});
     status = lp_runner_step(e->runner, &step, &settings, err);
     if (!status && w->failed) status = lp_err_memory(err, 0, "a copy of hidden states");
     if (status) return status;
@@ -154,7 +172,7 @@ limpid_status limpid_sequence_append(limpid_sequence *s, const int32_t *tokens, 
         status = run_step(s, tokens + done, take, want, &w, rows, err);
         if (!status && last && last_logits) {
             size_t n_vocab = (size_t)e->model->weights->h.n_vocab;
-            memcpy(last_logits, e->logits + (all ? (size_t)take - 1 : 0) * n_vocab,
+            memcpy(last_logits, e->logits + (size_t)(w.n_logits - 1) * n_vocab,
                    n_vocab * sizeof *last_logits);
         }
         lp_engine_give_turn(e);

@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/fault.h"
 
 struct lp_kv {
     struct lp_device *dev;
@@ -179,6 +180,7 @@ void lp_kv_page_copy(struct lp_kv *kv, int32_t to, int32_t from) {
     size_t bytes;
     for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS; i++) {
         char *source = page_at(kv, i, from, &bytes);
+        if (LP_FAULT("copy-loses-index") && i % LP_KV_N_KINDS == LP_KV_INDEX) continue;
         if (source) kv->dev->backend->copy(kv->dev, page_at(kv, i, to, &bytes), source, bytes);
     }
 }
@@ -200,7 +202,9 @@ void lp_kv_page_write(struct lp_kv *kv, int32_t page, const void *in) {
     for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS; i++) {
         char *to = page_at(kv, i, page, &bytes);
         if (!to) continue;
-        kv->dev->backend->write(kv->dev, to, at, bytes);
+        bool lost = (LP_FAULT("disk-loses-index") && i % LP_KV_N_KINDS == LP_KV_INDEX) ||
+                    (LP_FAULT("disk-loses-latents") && i / LP_KV_N_KINDS == kv->n_layers - 1);
+        if (!lost) kv->dev->backend->write(kv->dev, to, at, bytes);
         at += bytes;
     }
 }
@@ -241,6 +245,12 @@ lp_status lp_page_table_grow(struct lp_page_table *table, struct lp_kv *kv, int6
         lp_status status = reserve(table, kv, need, err);
         if (status) return status;
         while (table->n_pages < need) table->pages[table->n_pages++] = lp_kv_page_take(kv);
+        if (LP_FAULT("page-table-swap") && first == 2) {
+            int32_t page = table->pages[0];
+            table->pages[0] = table->pages[1];
+            table->pages[1] = page;
+            upload_from(table, kv, 0);
+        }
         upload_from(table, kv, first);
     }
     if (n_tokens > table->n_tokens) table->n_tokens = n_tokens;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/fault.h"
 
 struct node {
     struct node *parent, *first_child, *next_sibling, *prev_sibling;
@@ -261,6 +262,7 @@ lp_status lp_prefix_attach(struct lp_prefix *t, struct lp_page_table *table, con
         if (copied) {
             match->has_draft = match->has_draft && child->has_draft;
             done += n_common;
+            if (LP_FAULT("hit-position") && done < n && n_common < PAGE) done++;
         }
     } else if (!status && own_last && done > 0) {
         // The match ends with a whole page that must become the table's own.

@@ -293,7 +293,32 @@ struct maker {
     struct lp_binding *out;
     bool *used; // [n_tensors]
     struct lp_err *err;
+    struct misfits *all; // or NULL: the first misfit ends the binding
 };
+
+struct misfits {
+    struct lp_misfit *list;
+    size_t n, capacity;
+};
+
+// Something does not fit, as m->err says: the end, or one more of the list.
+static lp_status misfit(struct maker *m, lp_status status, enum lp_misfit_kind kind, int32_t block,
+                        const char *name) {
+    struct misfits *all = m->all;
+    if (!all || m->err->status == LP_STATUS_MEMORY) return status;
+    if (all->n == all->capacity) {
+        size_t capacity = all->capacity ? 2 * all->capacity : 16;
+        struct lp_misfit *grown = lp_realloc(all->list, capacity, sizeof *grown);
+        if (!grown) return lp_err_memory(m->err, capacity * sizeof *grown, "binding");
+        all->list = grown;
+        all->capacity = capacity;
+    }
+    struct lp_misfit *one = &all->list[all->n++];
+    *one = (struct lp_misfit){.kind = kind, .block = block};
+    snprintf(one->name, sizeof one->name, "%s", name);
+    snprintf(one->text, sizeof one->text, "%.319s", m->err->text);
+    return LP_OK;
+}
 
 static uint64_t tensor_index(const struct maker *m, const struct lp_gguf_tensor *tensor) {
     return (uint64_t)(tensor - lp_gguf_tensor_at(m->gguf, 0));
@@ -316,10 +341,11 @@ static lp_status check_shape(const struct maker *m, const struct row *row, int32
     char a[96], b[96];
     shape_text(a, sizeof a, got, n_got);
     shape_text(b, sizeof b, expected, n);
+    bool turned = n > 1 && got[0] == expected[1] && got[1] == expected[0] && got[2] == expected[2];
     return lp_err_set(m->err, LP_STATUS_FORMAT,
-                      "tensor %s has shape %s, expected %s from the metadata; the file may be "
-                      "damaged or converted for another variant",
-                      name, a, b);
+                      "tensor %s has shape %s, expected %s from the metadata; %s", name, a, b,
+                      turned ? "it is stored transposed"
+                             : "the file may be damaged or converted for another variant");
 }
 
 static lp_status check_type(const struct maker *m, const struct row *row, const char *name,
@@ -338,7 +364,8 @@ static lp_status check_type(const struct maker *m, const struct row *row, const 
 }
 
 static lp_status bind_row(struct maker *m, const struct row *row, int32_t block) {
-    char name[96];
+    char name[LP_TENSOR_NAME_BYTES];
+    int32_t number = row->block ? block : -1;
     full_name(name, sizeof name, row, block);
     enum need need = row->need(m->h, block);
     if (need == NEED_NO) return LP_OK;
@@ -349,12 +376,16 @@ static lp_status bind_row(struct maker *m, const struct row *row, int32_t block)
     }
     if (!t) {
         if (need == NEED_OPTIONAL) return LP_OK;
-        return lp_err_set(m->err, LP_STATUS_FORMAT,
-                          "tensor %s is missing; the %s architecture needs it", name,
-                          m->h->arch->name);
+        lp_status status = lp_err_set(m->err, LP_STATUS_FORMAT,
+                                      "tensor %s is missing; the %s architecture needs it", name,
+                                      m->h->arch->name);
+        return misfit(m, status, LP_MISFIT_MISSING, number, name);
     }
     lp_status status = check_shape(m, row, block, name, t);
-    if (!status) status = check_type(m, row, name, t);
+    if (status)
+        status = misfit(m, status, LP_MISFIT_SHAPE, number, name);
+    else if ((status = check_type(m, row, name, t)))
+        status = misfit(m, status, LP_MISFIT_TYPE, number, name);
     if (status) return status;
     m->used[tensor_index(m, t)] = true;
     m->out->n_bound++;
@@ -363,35 +394,49 @@ static lp_status bind_row(struct maker *m, const struct row *row, int32_t block)
 }
 
 static lp_status missing(struct maker *m, int32_t block, const char *name) {
-    return lp_err_set(m->err, LP_STATUS_FORMAT,
-                      "tensor blk.%d.%s.weight is missing; the %s architecture needs it", block,
-                      name, m->h->arch->name);
+    char full[LP_TENSOR_NAME_BYTES];
+    snprintf(full, sizeof full, "blk.%d.%s", block, name);
+    lp_status status =
+        lp_err_set(m->err, LP_STATUS_FORMAT, "tensor %s is missing; the %s architecture needs it",
+                   full, m->h->arch->name);
+    return misfit(m, status, LP_MISFIT_MISSING, block, full);
 }
 
 // Alternatives that the table cannot say: k_b and v_b or kv_b; gate and up or gate_up; routing
 // biases.
-static lp_status check_alternatives(struct maker *m, int32_t b) {
-    struct lp_bound *bound = &m->out->blocks[b];
-    const struct lp_gguf_tensor **t = bound->tensor;
-    if (is_mla(m->h)) {
-        bool split = t[LP_SLOT_K_B] || t[LP_SLOT_V_B];
-        if (split && !t[LP_SLOT_K_B] && !t[LP_SLOT_KV_B]) return missing(m, b, "attn_k_b");
-        if (split && !t[LP_SLOT_V_B] && !t[LP_SLOT_KV_B]) return missing(m, b, "attn_v_b");
-        if (!split && !t[LP_SLOT_KV_B])
-            return missing(m, b, m->h->legacy_kv_b ? "attn_kv_b" : "attn_k_b");
-    }
+static lp_status check_up(struct maker *m, int32_t b) {
+    const struct lp_gguf_tensor **t = m->out->blocks[b].tensor;
+    if (!is_mla(m->h)) return LP_OK;
+    bool split = t[LP_SLOT_K_B] || t[LP_SLOT_V_B];
+    if (split && !t[LP_SLOT_K_B] && !t[LP_SLOT_KV_B]) return missing(m, b, "attn_k_b.weight");
+    if (split && !t[LP_SLOT_V_B] && !t[LP_SLOT_KV_B]) return missing(m, b, "attn_v_b.weight");
+    if (split || t[LP_SLOT_KV_B]) return LP_OK;
+    if (m->h->legacy_kv_b) return missing(m, b, "attn_kv_b.weight");
+    lp_status status = missing(m, b, "attn_k_b.weight");
+    return status ? status : missing(m, b, "attn_v_b.weight");
+}
+
+static lp_status check_experts(struct maker *m, int32_t b) {
+    const struct lp_gguf_tensor **t = m->out->blocks[b].tensor;
+    lp_status status = LP_OK;
     if (!is_moe(m->h, b)) return LP_OK;
     if (!t[LP_SLOT_GATE_UP_EXPS]) {
-        if (!t[LP_SLOT_GATE_EXPS]) return missing(m, b, "ffn_gate_exps");
-        if (!t[LP_SLOT_UP_EXPS]) return missing(m, b, "ffn_up_exps");
+        if (!t[LP_SLOT_GATE_EXPS]) status = missing(m, b, "ffn_gate_exps.weight");
+        if (!status && !t[LP_SLOT_UP_EXPS]) status = missing(m, b, "ffn_up_exps.weight");
     }
+    if (status || m->h->gating != LP_GATING_SIGMOID || t[LP_SLOT_ROUTER_BIAS]) return status;
     // Sigmoid routers of the MLA families and of glm4moe choose with a bias; without it they choose
     // wrongly.
-    if (m->h->gating == LP_GATING_SIGMOID && !t[LP_SLOT_ROUTER_BIAS])
-        return lp_err_set(m->err, LP_STATUS_FORMAT,
-                          "tensor blk.%d.exp_probs_b.bias is missing; a sigmoid router needs it",
-                          b);
-    return LP_OK;
+    char name[LP_TENSOR_NAME_BYTES];
+    snprintf(name, sizeof name, "blk.%d.exp_probs_b.bias", b);
+    status = lp_err_set(m->err, LP_STATUS_FORMAT, "tensor %s is missing; a sigmoid router needs it",
+                        name);
+    return misfit(m, status, LP_MISFIT_MISSING, b, name);
+}
+
+static lp_status check_alternatives(struct maker *m, int32_t b) {
+    lp_status status = check_up(m, b);
+    return status ? status : check_experts(m, b);
 }
 
 static const char *bound_but_unused(struct maker *m, int32_t b, enum lp_slot slot) {
@@ -447,19 +492,30 @@ static const char *reason_to_ignore(const struct maker *m, struct lp_str name) {
     return NULL;
 }
 
+static lp_status unknown(struct maker *m, struct lp_str name) {
+    char text[LP_TENSOR_NAME_BYTES];
+    int32_t block = -1;
+    lp_status status = lp_err_set(m->err, LP_STATUS_FORMAT,
+                                  "tensor %.*s is not part of the %s architecture as limpid knows "
+                                  "it; the file may be of a variant that is not supported",
+                                  LP_STR_ARGS(name), m->h->arch->name);
+    snprintf(text, sizeof text, "%.*s", LP_STR_ARGS(name));
+    if (sscanf(text, "blk.%d.", &block) != 1 || block < 0) block = -1;
+    return misfit(m, status, LP_MISFIT_UNKNOWN, block, text);
+}
+
 static lp_status account_for_rest(struct maker *m) {
-    for (uint64_t i = 0; i < m->out->n_tensors; i++) {
+    lp_status status = LP_OK;
+    for (uint64_t i = 0; i < m->out->n_tensors && !status; i++) {
         const struct lp_gguf_tensor *t = lp_gguf_tensor_at(m->gguf, i);
         if (m->used[i]) continue;
         const char *reason = reason_to_ignore(m, t->name);
         if (!reason)
-            return lp_err_set(m->err, LP_STATUS_FORMAT,
-                              "tensor %.*s is not part of the %s architecture as limpid knows it; "
-                              "the file may be of a variant that is not supported",
-                              LP_STR_ARGS(t->name), m->h->arch->name);
-        m->out->ignored[m->out->n_ignored++] = (struct lp_ignored){t, reason};
+            status = unknown(m, t->name);
+        else
+            m->out->ignored[m->out->n_ignored++] = (struct lp_ignored){t, reason};
     }
-    return LP_OK;
+    return status;
 }
 
 static lp_status bind_block(struct maker *m, int32_t b) {
@@ -474,10 +530,13 @@ static lp_status bind_block(struct maker *m, int32_t b) {
 // The first MTP layer, whole or not at all: what is wrong with it becomes the reason to ignore it.
 static lp_status bind_mtp(struct maker *m) {
     struct lp_err why = {0}, *err = m->err;
+    struct misfits *all = m->all;
     uint64_t n_bound = m->out->n_bound;
     if (m->h->n_nextn == 0) return LP_OK;
     m->err = &why;
+    m->all = NULL;
     m->out->has_mtp = bind_block(m, m->h->n_layers) == LP_OK;
+    m->all = all;
     m->err = err;
     if (m->out->has_mtp) return LP_OK;
     struct lp_bound *bound = &m->out->blocks[m->h->n_layers];
@@ -537,9 +596,10 @@ static lp_status bind_all(struct maker *m) {
     return status ? status : account_for_rest(m);
 }
 
-lp_status lp_binding_make(struct lp_binding *out, struct lp_hparams *h, const struct lp_gguf *gguf,
-                          bool (*supports)(const struct lp_device *, lp_type),
-                          const struct lp_device *device, struct lp_err *err) {
+static lp_status make(struct lp_binding *out, const struct lp_hparams *h,
+                      const struct lp_gguf *gguf,
+                      bool (*supports)(const struct lp_device *, lp_type),
+                      const struct lp_device *device, struct misfits *all, struct lp_err *err) {
     uint64_t n = lp_gguf_n_tensors(gguf);
     *out = (struct lp_binding){.n_tensors = n};
     if (n == 0)
@@ -552,14 +612,38 @@ lp_status lp_binding_make(struct lp_binding *out, struct lp_hparams *h, const st
     if (!out->blocks || !out->ignored || !used)
         status = lp_err_memory(err, (size_t)n * sizeof *out->ignored, "binding");
     else {
-        struct maker m = {h, gguf, supports, device, out, used, err};
+        struct maker m = {h, gguf, supports, device, out, used, err, all};
         status = bind_all(&m);
     }
     lp_free(used);
-    if (status)
-        lp_binding_release(out);
-    else
-        note_mtp(out, h);
+    if (status) lp_binding_release(out);
+    return status;
+}
+
+lp_status lp_binding_make(struct lp_binding *out, struct lp_hparams *h, const struct lp_gguf *gguf,
+                          bool (*supports)(const struct lp_device *, lp_type),
+                          const struct lp_device *device, struct lp_err *err) {
+    lp_status status = make(out, h, gguf, supports, device, NULL, err);
+    if (!status) note_mtp(out, h);
+    return status;
+}
+
+lp_status lp_binding_misfits(struct lp_misfit **out, size_t *n, const struct lp_hparams *h,
+                             const struct lp_gguf *gguf,
+                             bool (*supports)(const struct lp_device *, lp_type),
+                             const struct lp_device *device, struct lp_err *err) {
+    struct lp_binding binding;
+    struct misfits all = {0};
+    struct lp_err text;
+    lp_status status = make(&binding, h, gguf, supports, device, &all, &text);
+    lp_binding_release(&binding);
+    if (status) {
+        lp_free(all.list);
+        all = (struct misfits){0};
+        lp_err_set(err, status, "%s", text.text);
+    }
+    *out = all.list;
+    *n = all.n;
     return status;
 }
 

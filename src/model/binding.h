@@ -57,6 +57,8 @@ enum lp_slot {
     LP_N_SLOTS,
 };
 
+#define LP_TENSOR_NAME_BYTES 96 // those of the file have at most 63
+
 struct lp_bound { // the file's tensor for a slot, or NULL
     const struct lp_gguf_tensor *tensor[LP_N_SLOTS];
 };
@@ -82,6 +84,27 @@ lp_status lp_binding_make(struct lp_binding *out, struct lp_hparams *h, const st
                           bool (*supports)(const struct lp_device *, lp_type),
                           const struct lp_device *device, struct lp_err *err);
 void lp_binding_release(struct lp_binding *binding);
+
+// One thing that is wrong with the tensors of a file.
+enum lp_misfit_kind {
+    LP_MISFIT_MISSING,
+    LP_MISFIT_SHAPE,
+    LP_MISFIT_TYPE,    // of no use for what the tensor is
+    LP_MISFIT_UNKNOWN, // in the file, but no part of the architecture
+};
+struct lp_misfit {
+    enum lp_misfit_kind kind;
+    char name[LP_TENSOR_NAME_BYTES]; // of the tensor
+    int32_t block;                   // or -1
+    char text[320];                  // the sentence, as lp_binding_make says it
+};
+// All of them, where lp_binding_make stops at the first; n = 0 if it would succeed. What is wrong
+// with an MTP layer is none (the model runs without it). *out: free with lp_free. Errors: MEMORY;
+// FORMAT for a file without tensors.
+lp_status lp_binding_misfits(struct lp_misfit **out, size_t *n, const struct lp_hparams *h,
+                             const struct lp_gguf *gguf,
+                             bool (*supports)(const struct lp_device *, lp_type),
+                             const struct lp_device *device, struct lp_err *err);
 
 struct lp_mtp_size {
     uint64_t n_bytes;       // of all its tensors

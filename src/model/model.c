@@ -61,7 +61,7 @@ static void warn_coarse_mtp(const struct lp_model *m) {
 }
 
 lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
-                        int n_threads, struct lp_err *err) {
+                        int n_threads, uint64_t check_bytes, struct lp_err *err) {
     struct lp_model *m = lp_alloc(1, sizeof *m);
     if (!m) return lp_err_memory(err, sizeof *m, "the model");
     m->gguf = gguf;
@@ -74,7 +74,7 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
         m->layers = lp_alloc(n, sizeof *m->layers);
         if (!m->layers) status = lp_err_memory(err, n * sizeof *m->layers, "the layers");
     }
-    if (!status) status = lp_model_check_weights(gguf, LP_CHECK_WHOLE_BYTES, n_threads, err);
+    if (!status) status = lp_model_check_weights(gguf, check_bytes, n_threads, err);
     if (!status) status = lp_model_place(m, err);
     if (status) {
         lp_model_free(m);

@@ -46,10 +46,11 @@ struct lp_model {
 };
 
 // Reads hyperparameters, binds every tensor, converts the small float tensors to float32 and checks
-// weights for NaN and infinity. Weights themselves stay where the file is mapped (host backends).
-// `n_threads` share the check. Errors: FORMAT, UNSUPPORTED, MEMORY.
+// weights for NaN and infinity: all of a file of at most check_bytes, samples of a larger one.
+// Weights themselves stay where the file is mapped (host backends). `n_threads` share the check.
+// Errors: FORMAT, UNSUPPORTED, MEMORY.
 lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
-                        int n_threads, struct lp_err *err);
+                        int n_threads, uint64_t check_bytes, struct lp_err *err);
 void lp_model_free(struct lp_model *model); // NULL is allowed
 
 // What the cache must hold for each layer. with_mtp (the model has one): also for the MTP layer,
@@ -78,6 +79,7 @@ struct lp_step_settings {
     struct lp_trace *trace;
     lp_step_watch watch;
     void *watch_user;
+    struct lp_probe *probe; // or NULL (backend/probe.h); final norm and logits of logit rows alone
 };
 
 // Scratch for steps of at most max_rows tokens over sequences of at most max_context, of which the

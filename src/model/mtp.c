@@ -110,6 +110,7 @@ static void run_layer(struct lp_runner *r, const struct packed *p,
                                                      .n_rows = p->n_rows});
     struct lp_attn_step attn =
         lp_runner_attention(r, r->mtp_spans, p->n_spans, p->n_rows, settings);
+    lp_step_trace_begin(r, &attn, r->model->h.n_layers, 1);
     lp_runner_layer(r, r->model->h.n_layers, &attn, settings);
 }
 

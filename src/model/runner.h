@@ -3,6 +3,7 @@
 #define LP_MODEL_RUNNER_H
 
 #include "model/model.h"
+#include "model/step_trace.h"
 
 struct lp_runner {
     struct lp_model *model;
@@ -11,6 +12,7 @@ struct lp_runner {
     size_t bytes;
     uint64_t step, n_steps; // the number of the step that runs or ran last; how many have run
     struct lp_route_counts routes;
+    struct lp_step_trace tracing;
 
     // device, one row per token of the step
     int32_t *tokens, *positions;
@@ -56,7 +58,14 @@ void lp_runner_head(struct lp_runner *r, const struct lp_weight *w, const float 
 int64_t lp_runner_find_nonfinite(const float *x, int64_t n);
 
 // y += FFN(x) of a layer: dense, or routed experts and the shared one.
-void lp_ffn_run(struct lp_runner *r, int32_t layer, int64_t n_rows,
+void lp_ffn_run(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
                 const struct lp_step_settings *settings);
+
+// probe_added.c: shows a probe what `add` adds to the residual stream: it runs once more, on a
+// stream of zeros. Nothing happens where the probe does not want the point.
+typedef void (*lp_adder)(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
+                         const struct lp_step_settings *settings);
+void lp_runner_probe_added(struct lp_runner *r, enum lp_probe_point point, int32_t layer,
+                           const struct lp_attn_step *attn, lp_adder add);
 
 #endif

@@ -5,9 +5,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "attention/attn_probe.h"
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "model/runner.h"
 
 #define LOGIT_ROWS 64 // logits are made in blocks of this many rows: they are wide
@@ -139,6 +141,7 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
     r->logit_x = take(r, r->logit_rows, h->n_embd, &status, err);
     r->logits = take(r, r->logit_rows, h->n_vocab, &status, err);
     if (with_mtp) take_drafts(r, max_rows, &status, err);
+    if (!status) status = lp_step_trace_init(&r->tracing, max_rows, h->n_used, h->n_experts, err);
     if (!status) status = reserve_device(r, err);
     if (status) {
         lp_runner_free(r);
@@ -152,6 +155,7 @@ void lp_runner_free(struct lp_runner *r) {
     if (!r) return;
     for (int i = 0; i < r->n_blocks; i++) r->model->dev->backend->free(r->model->dev, r->blocks[i]);
     lp_free(r->host_positions);
+    lp_step_trace_release(&r->tracing);
     lp_free(r->mtp_tokens);
     lp_free(r->mtp_spans);
     lp_free(r->mtp_owner);
@@ -168,11 +172,11 @@ struct lp_route_counts lp_runner_route_counts(const struct lp_runner *r) {
 }
 
 uint64_t lp_runner_next_step(const struct lp_runner *r) {
-    return r->step;
+    return r->n_steps;
 }
 
 void lp_runner_set_counts(struct lp_runner *r, uint64_t next_step, struct lp_route_counts routes) {
-    r->step = next_step;
+    r->n_steps = next_step;
     r->routes = routes;
 }
 
@@ -207,28 +211,43 @@ struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_spa
                                  .positions = r->positions,
                                  .force = settings->force,
                                  .deterministic = settings->deterministic,
+                                 .probe = settings->probe,
                                  .routes = &r->routes};
+}
+
+// h += W_o attn_out
+static void project_attention(struct lp_runner *r, int32_t l, const struct lp_attn_step *attn,
+                              const struct lp_step_settings *settings) {
+    (void)settings;
+    const struct lp_weight *w = &r->model->layers[l].attn_output;
+    struct lp_device *dev = r->model->dev;
+    dev->backend->matmul(dev, &(struct lp_op_matmul){.w = w,
+                                                     .x = r->attn_out,
+                                                     .x_stride = w->n_in,
+                                                     .y = r->h,
+                                                     .y_stride = r->model->h.n_embd,
+                                                     .n_rows = attn->n_rows,
+                                                     .accumulate = true});
 }
 
 void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *attn,
                      const struct lp_step_settings *settings) {
-    struct lp_device *dev = r->model->dev;
     const struct lp_layer *w = &r->model->layers[l];
     int64_t n_embd = r->model->h.n_embd, n_rows = attn->n_rows;
     norm(r, r->h, w->attn_norm, r->x, n_rows);
+    lp_attn_probe(attn, LP_PROBE_ATTN_NORM, l, r->x, n_embd);
     if (r->model->h.arch->attention == LP_ATTENTION_MLA)
         lp_mla_attend(attn, l, &w->mla, &r->mla, r->x, n_embd);
     else
         lp_gqa_attend(attn, l, &w->gqa, &r->gqa, r->x, n_embd);
-    dev->backend->matmul(dev, &(struct lp_op_matmul){.w = &w->attn_output,
-                                                     .x = r->attn_out,
-                                                     .x_stride = w->attn_output.n_in,
-                                                     .y = r->h,
-                                                     .y_stride = n_embd,
-                                                     .n_rows = n_rows,
-                                                     .accumulate = true});
+    lp_runner_probe_added(r, LP_PROBE_ATTN_PROJ, l, attn, project_attention);
+    project_attention(r, l, attn, settings);
+    lp_attn_probe(attn, LP_PROBE_ATTN_RESIDUAL, l, r->h, n_embd);
     norm(r, r->h, w->ffn_norm, r->x, n_rows);
-    lp_ffn_run(r, l, n_rows, settings);
+    lp_attn_probe(attn, LP_PROBE_FFN_NORM, l, r->x, n_embd);
+    lp_runner_probe_added(r, LP_PROBE_FFN_OUT, l, attn, lp_ffn_run);
+    lp_ffn_run(r, l, attn, settings);
+    lp_attn_probe(attn, LP_PROBE_LAYER_OUT, l, r->h, n_embd);
 }
 
 // Did this step select keys? (then `selected` holds the last full layer's choice)
@@ -264,7 +283,8 @@ void lp_runner_upload(struct lp_runner *r, const int32_t *tokens, const struct l
     struct lp_device *dev = r->model->dev;
     for (int32_t i = 0; i < n_spans; i++)
         for (int64_t t = 0; t < spans[i].n_rows; t++)
-            r->host_positions[spans[i].first_row + t] = (int32_t)(spans[i].n_past + t);
+            r->host_positions[spans[i].first_row + t] =
+                (int32_t)(spans[i].n_past + t + (LP_FAULT("chunk-position") && spans[i].n_past));
     size_t bytes = (size_t)n_rows * sizeof(int32_t);
     dev->backend->write(dev, r->tokens, tokens, bytes);
     dev->backend->write(dev, r->positions, r->host_positions, bytes);
@@ -281,24 +301,50 @@ void lp_runner_head(struct lp_runner *r, const struct lp_weight *w, const float 
                                                      .n_rows = n_rows});
 }
 
+// Adjacent logit rows from rows[0] on, of n.
+static int64_t adjacent(const int32_t *rows, int64_t n) {
+    int64_t run = 1;
+    while (run < n && rows[run] == rows[0] + run) run++;
+    return run;
+}
+
+// Rows [first, first + n) of those that want logits lie one behind the other at `data`.
+static void probe_logit_rows(struct lp_probe *probe, const struct lp_step *step, int64_t first,
+                             int64_t n, enum lp_probe_point point, const float *data,
+                             int64_t width) {
+    const int32_t *rows = step->logit_rows + first;
+    for (int64_t i = 0, run; probe && i < n; i += run) {
+        run = adjacent(rows + i, n - i);
+        lp_probe_show(probe, step->spans, step->n_spans, point, -1,
+                      &(struct lp_probe_rows){.data = data + i * width,
+                                              .first_row = rows[i],
+                                              .n_rows = run,
+                                              .row_stride = width,
+                                              .width = width});
+    }
+}
+
 // Norm and head for rows [first, first + n) of those that want logits; adjacent rows go together.
-static void logit_block(struct lp_runner *r, const struct lp_step *step, int64_t first, int64_t n) {
+static void logit_block(struct lp_runner *r, const struct lp_step *step, struct lp_probe *probe,
+                        int64_t first, int64_t n) {
     const struct lp_hparams *h = &r->model->h;
     const int32_t *rows = step->logit_rows + first;
     struct lp_device *dev = r->model->dev;
     for (int64_t i = 0, run; i < n; i += run) {
-        for (run = 1; i + run < n && rows[i + run] == rows[i] + run;) run++;
+        run = adjacent(rows + i, n - i);
         norm(r, r->h + rows[i] * h->n_embd, r->model->output_norm, r->logit_x + i * h->n_embd, run);
     }
+    probe_logit_rows(probe, step, first, n, LP_PROBE_FINAL_NORM, r->logit_x, h->n_embd);
     lp_runner_head(r, &r->model->output, r->logit_x, n);
+    probe_logit_rows(probe, step, first, n, LP_PROBE_LOGITS, r->logits, h->n_vocab);
     dev->backend->read(dev, step->logits + first * h->n_vocab, r->logits,
                        (size_t)n * (size_t)h->n_vocab * sizeof(float));
 }
 
-static void make_logits(struct lp_runner *r, const struct lp_step *step) {
+static void make_logits(struct lp_runner *r, const struct lp_step *step, struct lp_probe *probe) {
     for (int64_t i = 0; i < step->n_logit_rows; i += r->logit_rows) {
         int64_t left = step->n_logit_rows - i;
-        logit_block(r, step, i, left < r->logit_rows ? left : r->logit_rows);
+        logit_block(r, step, probe, i, left < r->logit_rows ? left : r->logit_rows);
     }
 }
 
@@ -337,12 +383,17 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
     struct lp_attn_step attn =
         lp_runner_attention(r, step->spans, step->n_spans, step->n_rows, settings);
     bool selected = selects(r, step, settings->force);
+    lp_step_trace_begin(r, &attn, 0, h->n_layers);
     dev->backend->embed(dev, &(struct lp_op_embed){.table = &r->model->token_embd,
                                                    .ids = r->tokens,
                                                    .out = r->h,
                                                    .out_stride = h->n_embd,
                                                    .n_rows = step->n_rows});
     if (settings->watch) settings->watch(settings->watch_user, -1, r->h, NULL, NULL, 0);
+    if (settings->probe) {
+        settings->probe->failed = false;
+        lp_attn_probe(&attn, LP_PROBE_EMBED, -1, r->h, h->n_embd);
+    }
     for (int32_t l = 0; l < h->n_layers; l++) {
         lp_runner_layer(r, l, &attn, settings);
         if (settings->watch)
@@ -350,16 +401,12 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
                             r->mla.n_selected, r->mla.ids_stride);
     }
     if (step->n_logit_rows > 0) {
-        make_logits(r, step);
+        make_logits(r, step, settings->probe);
         status = check_finite(r, step, err);
     }
-    if (settings->trace)
-        lp_trace_emit_step(
-            settings->trace,
-            &(struct lp_trace_step){.step = (int64_t)r->step,
-                                    .n_tokens = step->n_rows,
-                                    .n_sequences = step->n_spans,
-                                    .duration_us = (int64_t)((lp_clock_ns() - start_ns) / 1000)});
+    if (settings->probe && settings->probe->failed && !status)
+        status = lp_err_memory(err, 0, "what a probe asked for");
+    lp_step_trace_end(r, step, settings->trace, start_ns);
     r->n_steps++;
     return status;
 }

@@ -89,6 +89,7 @@ static limpid_request_options options_of(struct lp_generation *g, size_t prompt)
     o.prompt_logprobs = s->echo && s->logprobs >= 0;
     o.priority = (int32_t)s->priority;
     o.timeout_ms = c->service->timeout_ms;
+    o.id = g->access->id;
     o.is_gone = is_gone;
     o.on_event = on_event;
     o.user = g;

@@ -234,6 +234,8 @@ static lp_status set_up(struct lp_server *s, const struct lp_server_options *o,
     s->service.sampling = (struct lp_sampling_defaults){
         .temperature = o->temperature, .top_p = o->top_p, .min_p = o->min_p, .top_k = o->top_k};
     s->service.keep_last_prompt = o->debug_prompts;
+    s->service.debug_probes = o->debug_probes && o->api_key;
+    atomic_flag_clear(&s->service.probing);
     const char *chat_template = limpid_model_chat_template(o->model);
     s->service.chat_template = chat_template ? chat_template : "";
     s->service.syntax = lp_reply_detect(chat_template);

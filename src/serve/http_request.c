@@ -13,6 +13,8 @@
 #include "serve/anthropic.h"
 #include "serve/auth.h"
 #include "serve/completions.h"
+#include "serve/debug_probe.h"
+#include "serve/debug_trace.h"
 #include "serve/engine_view.h"
 #include "serve/http.h"
 #include "serve/openai.h"
@@ -27,6 +29,7 @@ enum route {
     ROUTE_METRICS,
     ROUTE_ENGINE,
     ROUTE_LAST_PROMPT,
+    ROUTE_TRACE,
     ROUTE_MODELS,
     ROUTE_MODEL,
     ROUTE_GENERATE, // POST: format and parse
@@ -53,6 +56,7 @@ static const struct lp_route {
     {.path = "/metrics", .route = ROUTE_METRICS},
     {.path = "/engine", .route = ROUTE_ENGINE},
     {.path = "/debug/last-prompt", .route = ROUTE_LAST_PROMPT},
+    {.path = "/debug/trace", .route = ROUTE_TRACE},
     {.path = "/v1/models", .route = ROUTE_MODELS},
     {.path = "/v1/models/", .route = ROUTE_MODEL, .label = "/v1/models/{id}", .is_prefix = true},
     {.path = "/v1/completions",
@@ -76,6 +80,7 @@ static const struct lp_route {
      .route = ROUTE_HANDLE,
      .error = lp_anthropic_error,
      .handle = lp_anthropic_count_tokens},
+    {.path = "/debug/probe", .route = ROUTE_HANDLE, .handle = lp_debug_probe},
     {.path = "/tokenize", .route = ROUTE_HANDLE, .handle = lp_text_tokenize},
     {.path = "/detokenize", .route = ROUTE_HANDLE, .handle = lp_text_detokenize},
     {.path = "/apply-template", .route = ROUTE_HANDLE, .handle = lp_text_apply_template},
@@ -218,6 +223,23 @@ static bool send_metrics(struct lp_server *s, struct MHD_Connection *connection,
     return ok;
 }
 
+static const char *argument(struct MHD_Connection *connection, const char *name) {
+    return MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+static bool send_trace(struct lp_server *s, struct MHD_Connection *connection,
+                       struct lp_incoming *in) {
+    struct lp_bytes text = {0};
+    const char *type;
+    struct lp_api_error err;
+    bool ok = lp_debug_trace(&s->service, argument(connection, "request"),
+                             argument(connection, "format"), &text, &type, &err)
+                  ? lp_http_send_text(s, connection, in, type, &text)
+                  : lp_http_send_error(s, connection, in, &err, NULL);
+    lp_bytes_release(&text);
+    return ok;
+}
+
 static bool answer(struct lp_server *s, struct MHD_Connection *connection, const char *path,
                    struct lp_incoming *in) {
     struct lp_http_reply reply = {0};
@@ -226,6 +248,8 @@ static bool answer(struct lp_server *s, struct MHD_Connection *connection, const
         return lp_http_send_page(s, connection, in);
     case ROUTE_METRICS:
         return send_metrics(s, connection, in);
+    case ROUTE_TRACE:
+        return send_trace(s, connection, in);
     case ROUTE_GENERATE:
         return generate(s, connection, in);
     case ROUTE_READY:
@@ -235,9 +259,7 @@ static bool answer(struct lp_server *s, struct MHD_Connection *connection, const
         lp_openai_health(&s->service, true, &reply);
         break;
     case ROUTE_ENGINE:
-        lp_engine_view(&s->service,
-                       MHD_lookup_connection_value(connection, MHD_GET_ARGUMENT_KIND, "since"),
-                       &reply);
+        lp_engine_view(&s->service, argument(connection, "since"), &reply);
         break;
     case ROUTE_LAST_PROMPT:
         lp_last_prompt_view(&s->service, &reply);
@@ -249,6 +271,7 @@ static bool answer(struct lp_server *s, struct MHD_Connection *connection, const
         lp_openai_models(&s->service, path + strlen(in->route->path), &reply);
         break;
     case ROUTE_HANDLE:
+        lp_http_set_timeout(connection, 0); // what /debug/probe asks for may take a while
         handle(s, in, &reply);
         break;
     }

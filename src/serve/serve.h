@@ -22,6 +22,7 @@ struct lp_server_options {
     double temperature, top_p, min_p; // of requests that name none
     int64_t top_k;
     bool debug_prompts;             // show the last prompt at /debug/last-prompt
+    bool debug_probes;              // give intermediates at /debug/probe; needs a key
     const char *model_id;
     limpid_model *model; // both stay the caller's and must outlive the server
     limpid_engine *engine;

@@ -50,6 +50,8 @@ struct lp_service {
     double stall_s;
     struct lp_sampling_defaults sampling;
     bool keep_last_prompt;
+    bool debug_probes;   // POST /debug/probe works,
+    atomic_flag probing; // for one at a time
     struct lp_last_prompt last_prompt;
     struct lp_tree_room trees;
     atomic_bool draining; // no new generations

@@ -6,3 +6,13 @@ if(NOT LIMPID_SANITIZE)
                    ${CMAKE_SOURCE_DIR}/models/mini-glm-dsa.gguf)
   set_tests_properties(page PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 1200)
 endif()
+
+# The page of the doctor.
+add_executable(write_reports ${CMAKE_SOURCE_DIR}/tests/page/write_reports.c)
+target_link_libraries(write_reports PRIVATE lp_doctor)
+if(NOT LIMPID_SANITIZE)
+  add_test(NAME report_page
+           COMMAND ${clients_python} -B ${CMAKE_SOURCE_DIR}/tests/page/report.py $<TARGET_FILE:limpid>
+                   ${CMAKE_SOURCE_DIR}/models/mini-glm-dsa.gguf $<TARGET_FILE:write_reports>)
+  set_tests_properties(report_page PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+endif()

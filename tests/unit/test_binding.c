@@ -1,6 +1,7 @@
 // Invariant 4: every tensor is bound, or ignored with a reason; what is missing is named.
 #include "lp_test.h"
 
+#include "base/alloc.h"
 #include "model/binding.h"
 
 static bool any_weight(const struct lp_device *dev, lp_type type) {
@@ -183,11 +184,48 @@ static void only_the_first_of_several_mtp_layers_is_used(void **state) {
     lp_gguf_close(gguf);
 }
 
+static void all_that_does_not_fit_is_listed(void **state) {
+    (void)state;
+    static struct lp_hparams h;
+    static const char *const names[] = {"blk.1.attn_v_b.weight", "blk.1.attn_v_c.weight",
+                                        "blk.2.ffn_norm.weight", "blk.2.ffn_nirm.weight", NULL};
+    struct lp_gguf *gguf;
+    struct lp_misfit *list;
+    size_t n;
+    struct lp_err err;
+    open_renamed(&gguf, "tests/golden/dsa_sparse.gguf", names);
+    assert_int_equal(lp_hparams_read(&h, gguf, &err), LP_OK);
+    assert_int_equal(lp_binding_misfits(&list, &n, &h, gguf, any_weight, NULL, &err), LP_OK);
+    assert_int_equal(n, 4);
+    assert_int_equal(list[0].kind, LP_MISFIT_MISSING);
+    assert_string_equal(list[0].name, "blk.1.attn_v_b.weight");
+    assert_int_equal(list[0].block, 1);
+    assert_string_equal(list[1].name, "blk.2.ffn_norm.weight");
+    for (size_t i = 2; i < 4; i++) assert_int_equal(list[i].kind, LP_MISFIT_UNKNOWN);
+    lp_free(list);
+    // another width: every tensor that has it, each once
+    h.n_embd = 32;
+    assert_int_equal(lp_binding_misfits(&list, &n, &h, gguf, any_weight, NULL, &err), LP_OK);
+    for (size_t i = 0; i < n; i++)
+        for (size_t k = 0; k < i; k++) assert_string_not_equal(list[i].name, list[k].name);
+    assert_true(n > 30);
+    lp_free(list);
+    lp_gguf_close(gguf);
+    // nothing to list
+    assert_int_equal(lp_gguf_open(&gguf, "tests/golden/ds3.gguf", &err), LP_OK);
+    assert_int_equal(lp_hparams_read(&h, gguf, &err), LP_OK);
+    assert_int_equal(lp_binding_misfits(&list, &n, &h, gguf, any_weight, NULL, &err), LP_OK);
+    assert_int_equal(n, 0);
+    lp_free(list);
+    lp_gguf_close(gguf);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_tensor_of_every_golden_model_is_accounted_for),
         cmocka_unit_test(the_mini_model_is_bound_to_its_last_tensor),
         cmocka_unit_test(a_damaged_mtp_layer_is_left_out_whole),
-        cmocka_unit_test(only_the_first_of_several_mtp_layers_is_used)};
+        cmocka_unit_test(only_the_first_of_several_mtp_layers_is_used),
+        cmocka_unit_test(all_that_does_not_fit_is_listed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

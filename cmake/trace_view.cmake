@@ -1,0 +1,4 @@
+# What makes a trace readable; the rest of the folder is in trace.cmake.
+set(LP_TRACE_VIEW_SOURCES trace/view.c trace/view_lines.c trace/view_index.c trace/view_steps.c
+                          trace/view_story.c trace/view_summary.c trace/view_chrome.c
+                          trace/view_words.c)

@@ -1,0 +1,1 @@
+lp_fuzz(trace_view trace)

@@ -1,0 +1,188 @@
+#include "trace/view_chrome.h"
+
+#include <string.h>
+
+#include "base/clean.h"
+
+#define ENGINE 1 // processes
+#define REQUESTS 2
+#define MOST_THREADS 64  // that get a name
+#define MOST_CHUNKS 4096 // that wait for the end of their step
+
+struct chunk { // its time is known when its step has ended
+    int64_t step, sequence, time_us;
+    struct lp_str line;
+};
+
+struct chrome {
+    const struct lp_view_index *index;
+    FILE *out;
+    const char *separator;
+    int64_t threads[MOST_THREADS];
+    size_t n_threads, n_chunks;
+    struct chunk *chunks; // [MOST_CHUNKS]
+};
+
+static void put_text(const char *text, FILE *out) {
+    char clean[512];
+    fputc('"', out);
+    for (const char *p = lp_clean_text(clean, sizeof clean, lp_str_from(text)); *p; p++) {
+        if (*p == '"' || *p == '\\') fputc('\\', out);
+        fputc(*p, out);
+    }
+    fputc('"', out);
+}
+
+// Begins an event; the caller adds fields and '}'.
+static void begin(struct chrome *c, const char *phase, const char *name, int process, int64_t track,
+                  int64_t time_us) {
+    fprintf(c->out, "%s\n{\"ph\":\"%s\",\"name\":", c->separator, phase);
+    put_text(name, c->out);
+    fprintf(c->out, ",\"pid\":%d,\"tid\":%lld,\"ts\":%lld", process, (long long)track,
+            (long long)time_us);
+    c->separator = ",";
+}
+
+static void put_name(struct chrome *c, const char *of, int process, int64_t track,
+                     const char *name) {
+    begin(c, "M", of, process, track, 0);
+    fputs(",\"args\":{\"name\":", c->out);
+    put_text(name, c->out);
+    fputs("}}", c->out);
+}
+
+static int64_t track_of(int64_t sequence) { // a track 0 is none
+    return sequence + 1;
+}
+
+static void put_args(struct chrome *c, struct lp_str line) { // it is a JSON object
+    fprintf(c->out, ",\"args\":%.*s}", (int)line.len, line.data);
+}
+
+// ---- sequences ----
+
+static void put_seq(struct chrome *c, const struct lp_view_seq *q) {
+    char name[160];
+    int n = snprintf(name, sizeof name, "sequence %lld", (long long)q->number);
+    if (q->id[0]) n += snprintf(name + n, sizeof name - (size_t)n, ", %.80s", q->id);
+    if (q->choice > 0)
+        snprintf(name + n, sizeof name - (size_t)n, ", choice %lld", (long long)q->choice);
+    put_name(c, "thread_name", REQUESTS, track_of(q->number), name);
+    begin(c, "X", "request", REQUESTS, track_of(q->number), q->first_us);
+    fprintf(c->out,
+            ",\"dur\":%lld,\"args\":{\"sequence\":%lld,\"n_prompt\":%lld,\"n_cached\":%lld,"
+            "\"tokens_given\":%lld,\"preempted\":%lld,\"ended\":%s}}",
+            (long long)(q->last_us - q->first_us), (long long)q->number, (long long)q->n_prompt,
+            (long long)q->n_cached, (long long)q->n_given, (long long)q->n_preempted,
+            q->ended ? "true" : "false");
+}
+
+// ---- steps and their chunks ----
+
+static void put_chunk(struct chrome *c, const struct chunk *chunk, const char *name,
+                      int64_t from_us, int64_t until_us) {
+    begin(c, "X", name, REQUESTS, track_of(chunk->sequence), from_us);
+    fprintf(c->out, ",\"dur\":%lld", (long long)(until_us > from_us ? until_us - from_us : 0));
+    put_args(c, chunk->line);
+}
+
+static void drop_chunks(struct chrome *c) {
+    for (size_t i = 0; i < c->n_chunks; i++)
+        put_chunk(c, &c->chunks[i], "chunk without an end", c->chunks[i].time_us,
+                  c->index->last_us);
+    c->n_chunks = 0;
+}
+
+static void take_chunk(struct chrome *c, const struct lp_view_event *event) {
+    if (c->n_chunks == MOST_CHUNKS) drop_chunks(c);
+    c->chunks[c->n_chunks++] =
+        (struct chunk){lp_view_int(event, "step", -1), lp_view_int(event, "sequence", 0),
+                       event->time_us, event->line};
+}
+
+static void take_step(struct chrome *c, const struct lp_view_event *event) {
+    int64_t step = lp_view_int(event, "step", -1), dur = lp_view_int(event, "duration_us", 0);
+    int64_t from = event->time_us - (dur > 0 ? dur : 0);
+    char name[40];
+    size_t n = 0;
+    snprintf(name, sizeof name, "step %lld", (long long)step);
+    begin(c, "X", name, ENGINE, event->thread, from);
+    fprintf(c->out, ",\"dur\":%lld", (long long)(dur > 0 ? dur : 0));
+    put_args(c, event->line);
+    for (size_t i = 0; i < c->n_chunks; i++)
+        if (c->chunks[i].step == step)
+            put_chunk(c, &c->chunks[i], name, from, event->time_us);
+        else
+            c->chunks[n++] = c->chunks[i];
+    c->n_chunks = n;
+}
+
+// ---- all others ----
+
+static void put_counters(struct chrome *c, const struct lp_view_event *event) {
+    begin(c, "C", "sequences", ENGINE, event->thread, event->time_us);
+    fprintf(c->out, ",\"args\":{\"running\":%lld,\"waiting\":%lld}}",
+            (long long)lp_view_int(event, "n_running", 0),
+            (long long)lp_view_int(event, "n_waiting", 0));
+    begin(c, "C", "free pages", ENGINE, event->thread, event->time_us);
+    fprintf(c->out, ",\"args\":{\"pages\":%lld}}", (long long)lp_view_int(event, "pages_free", 0));
+}
+
+static const char *name_of(const struct lp_view_event *event) {
+    const char *route = lp_view_text(event, "route"), *what = lp_view_text(event, "what");
+    if (lp_view_is(event, "attention") && route[0]) return route;
+    return lp_view_is(event, "request") && what[0] ? what : event->name;
+}
+
+static void put_instant(struct chrome *c, const struct lp_view_event *event) {
+    int64_t sequence = lp_view_int(event, "sequence", -1);
+    bool own = sequence >= 0, crash = lp_view_is(event, "crash");
+    begin(c, "i", name_of(event), own ? REQUESTS : ENGINE, own ? track_of(sequence) : event->thread,
+          event->time_us);
+    fprintf(c->out, ",\"s\":\"%s\"", crash ? "g" : "t");
+    put_args(c, event->line);
+}
+
+static void name_thread(struct chrome *c, int64_t thread) {
+    char name[40];
+    for (size_t i = 0; i < c->n_threads; i++)
+        if (c->threads[i] == thread) return;
+    if (c->n_threads == MOST_THREADS) return;
+    c->threads[c->n_threads++] = thread;
+    snprintf(name, sizeof name, "thread %lld", (long long)thread);
+    put_name(c, "thread_name", ENGINE, thread, name);
+}
+
+static void take(struct chrome *c, const struct lp_view_event *event) {
+    name_thread(c, event->thread);
+    if (lp_view_is(event, "chunk"))
+        take_chunk(c, event);
+    else if (lp_view_is(event, "step"))
+        take_step(c, event);
+    else if (lp_view_is(event, "schedule"))
+        put_counters(c, event);
+    else
+        put_instant(c, event);
+}
+
+lp_status lp_view_chrome_write(const struct lp_view_index *index, struct lp_str trace,
+                               bool selection, FILE *out, struct lp_err *err) {
+    struct lp_view_lines lines;
+    struct lp_view_notes notes;
+    struct lp_view_event event;
+    struct chrome c = {.index = index, .out = out, .separator = ""};
+    c.chunks = lp_alloc(MOST_CHUNKS, sizeof *c.chunks);
+    if (!c.chunks) return lp_err_memory(err, MOST_CHUNKS * sizeof *c.chunks, "chunks of a trace");
+    fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", out);
+    put_name(&c, "process_name", ENGINE, 0, "engine");
+    put_name(&c, "process_name", REQUESTS, 0, "requests");
+    for (size_t i = 0; i < index->n_seqs; i++)
+        if (!selection || index->seqs[i]->selected) put_seq(&c, index->seqs[i]);
+    lp_view_lines_init(&lines, trace, &notes);
+    while (lp_view_lines_next(&lines, &event))
+        if (!selection || lp_view_index_wants(index, &event)) take(&c, &event);
+    drop_chunks(&c);
+    fputs("\n]}\n", out);
+    lp_free(c.chunks);
+    return LP_OK;
+}
