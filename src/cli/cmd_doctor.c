@@ -18,7 +18,7 @@ enum { EXIT_HEALTHY = 0, EXIT_FAULT = 1, EXIT_COULD_NOT_RUN = 2 };
 struct visit {
     struct lp_doctor_options options;
     struct lp_common common;
-    const char *json, *html;              // where to, or NULL
+    const char *json, *html, *until;      // where to; the last stage; or NULL
     struct lp_doctor_view view, progress; // of checks and verdict; of what comes next
 };
 
@@ -93,7 +93,7 @@ static int examine(struct visit *v) {
 }
 
 static int parse(struct visit *v, int argc, char **argv, const char **model) {
-    enum { N_OWN = 4 };
+    enum { N_OWN = 5 };
     static const char *const taken[] = {"--threads", "--backend", "--cpu", "--log"};
     struct lp_option common[LP_N_COMMON],
         options[N_OWN + LP_N_COMMON] = {
@@ -105,6 +105,9 @@ static int parse(struct visit *v, int argc, char **argv, const char **model) {
              "write the report as one web page (- = standard output)"},
             {"--against", LP_OPT_TEXT, &v->options.against, "DUMP",
              "compare with another engine's hidden states and logits (docs/doctor.md)"},
+            {"--until", LP_OPT_TEXT, &v->until, "STAGE",
+             "the last stage to examine: file, weights, kernels, tokens, layers, routes, cache, "
+             "sparse, output"},
         };
     size_t n = N_OWN;
     lp_common_options(&v->common, common);
@@ -121,6 +124,13 @@ static int check_settings(struct visit *v) {
     if (c->threads > 1024)
         return lp_usage(&lp_cmd_doctor, "--threads is %lld, expected 1 to 1024",
                         (long long)c->threads);
+    enum lp_stage last;
+    if (v->until && (!lp_stage_find(v->until, &last) || last == LP_STAGE_AGAINST))
+        return lp_usage(&lp_cmd_doctor,
+                        "--until is '%s', expected file, weights, kernels, tokens, layers, routes, "
+                        "cache, sparse or output",
+                        v->until);
+    if (v->until) v->options.n_stages = (int)last + 1;
     if (is_stdout(v->json) && is_stdout(v->html))
         return lp_usage(&lp_cmd_doctor, "--json and --html cannot both go to standard output");
     if (v->json && v->html && strcmp(v->json, v->html) == 0)
@@ -169,8 +179,8 @@ static int run(int argc, char **argv) {
 
 const struct lp_command lp_cmd_doctor = {
     "doctor",
-    "[MODEL] [--quick] [--json F] [--html F] [--against DUMP] [--threads N] [--backend NAME] "
-    "[--cpu LEVEL]",
+    "[MODEL] [--quick] [--json F] [--html F] [--against DUMP] [--until STAGE] [--threads N] "
+    "[--backend NAME] [--cpu LEVEL]",
     "says why a model talks nonsense: in the file, the weights, a kernel, the tokens, a route, the "
     "cache",
     run};

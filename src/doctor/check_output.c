@@ -15,14 +15,14 @@
 
 #define QUICK_READ_S 4.0    // the quick run reads no more than fits this time
 #define QUICK_REMEDY_S 1.5  // and looks for remedies as long as this,
-#define QUICK_SEARCH_S 15.0 // or this, where the model is clearly ill
+#define QUICK_SEARCH_S 15.0 // or this, where the model is ill
 #define FULL_READ_S 60.0
 #define FULL_REMEDY_S 45.0
 #define FULL_SEARCH_S 150.0
 #define SETTLED_GAIN 4.0 // surprise falls to a fiftieth
 #define SETTLED_Z 6.0
 #define FEW_EXPERTS 16
-#define ILL_SKILL 0.9 // below: worth the longer search; no verdict by itself
+#define ILL_SKILL 0.9 // below: worth a longer search, and a repair must show; no verdict by itself
 
 // Why the output cannot be judged at all, or NULL.
 static const char *why_not(const struct lp_exam *exam) {
@@ -80,6 +80,7 @@ static lp_status seek_remedies(struct lp_trial *t, double limit_s, struct lp_err
     lp_status status = LP_OK;
     lp_trial_set_time(t, limit_s);
     lp_remedies_of_suspects(t);
+    if (t->exam->blind) lp_remedies_of_layer(t, t->exam->blind_layer); // it may be its attention
     lp_remedies_of_tokens(t);
     lp_remedies_of_settings(t);
     lp_remedies_of_router(t);
@@ -103,7 +104,9 @@ static lp_status judge(struct lp_exam *exam, struct lp_trial *t, struct lp_err *
         lp_output_unjudged(exam, "an earlier stage has found what is wrong");
         return status;
     }
-    bool ill = exam->blind || health.skill < (quick ? LP_HEALTHY_SKILL : ILL_SKILL);
+    t->ill = health.skill < ILL_SKILL;
+    t->base_logprob = health.mean_logprob;
+    bool ill = exam->blind || t->ill;
     double limit =
         quick ? (ill ? QUICK_SEARCH_S : QUICK_REMEDY_S) : (ill ? FULL_SEARCH_S : FULL_REMEDY_S);
     status = seek_remedies(t, limit, err);

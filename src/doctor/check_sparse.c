@@ -12,7 +12,7 @@
 #include "doctor/exam.h"
 #include "doctor/recall.h"
 #include "doctor/sparse_remedies.h"
-#include "doctor/reading.h"
+#include "doctor/remedies.h"
 #include "doctor/texts.h"
 
 #define QUICK_TOKENS 160
@@ -22,6 +22,7 @@
 #define ATTENTION_OPS 1.5e9 // multiply-adds that the definition may take; it is plain C
 #define QUICK_S 4.0
 #define FULL_S 30.0
+#define ATTENTION_S 10.0
 // Of a healthy indexer: skill 0 = as good as random keys, 1 = the best keys.
 #define HEALTHY_SKILL 0.8
 #define POOR_SKILL 0.2 // accused even where no change helps
@@ -141,6 +142,49 @@ void lp_sparse_accuse(struct lp_exam *exam) {
         lp_report_follow(exam->report, "indexer recall");
 }
 
+// Whether it is the attention of this layer (-1: of all) that is at fault, and not the indexer that is
+// measured by it: then short texts, in which no key is left out, get better by another change. The
+// output stage will find it.
+static lp_status attention_is_ill(struct lp_exam *exam, int32_t layer, bool *out,
+                                  struct lp_err *err) {
+    struct lp_trial trial = {0};
+    struct lp_remedy *best, *rival;
+    *out = false;
+    lp_status status = lp_trial_init(&trial, exam, false, 0, err);
+    if (!status) {
+        lp_trial_set_time(&trial, ATTENTION_S);
+        lp_remedies_of_suspects(&trial);
+        lp_remedies_of_layer(&trial, layer);
+        if (layer < 0) lp_remedies_of_settings(&trial);
+        lp_trial_try(&trial, 0, err, &status);
+        best = lp_trial_best(&trial, &rival);
+        *out = best && lp_trial_convinces(&trial, best);
+    }
+    lp_trial_release(&trial);
+    return status;
+}
+
+static void say_remedies(struct lp_exam *exam, const struct lp_sparse_remedy *best, bool accused,
+                         size_t n_tried) {
+    char figure[32];
+    snprintf(figure, sizeof figure, "%+.2f", best->gain);
+    lp_report_check(exam->report,
+                    &(struct lp_check_note){.stage = LP_STAGE_SPARSE,
+                                            .outcome = accused           ? LP_CHECK_FAULT
+                                                       : best->convinces ? LP_CHECK_NOTE
+                                                                         : LP_CHECK_OK,
+                                            .name = "indexer remedies",
+                                            .figure = figure,
+                                            .bound = "below " LP_SPARSE_GAIN_TEXT,
+                                            .value = best->gain,
+                                            .limit = LP_SPARSE_GAIN},
+                    "%zu changes to the indexers were tried; %s", n_tried,
+                    accused           ? "one makes them find the keys that matter"
+                    : best->convinces ? "one makes them find what this attention wants, but the "
+                                        "attention itself is at fault"
+                                      : "none finds better keys, as it should be");
+}
+
 static lp_status examine(struct lp_exam *exam, struct lp_recall *recall, int64_t n, int32_t top_k,
                          struct lp_err *err) {
     struct lp_recall_layer *layers = lp_alloc((size_t)exam->h.n_layers, sizeof *layers);
@@ -158,24 +202,12 @@ static lp_status examine(struct lp_exam *exam, struct lp_recall *recall, int64_t
     if (!status && search)
         status = lp_sparse_remedies(exam, recall, layers, exam->options->quick ? QUICK_S : FULL_S,
                                     &best, &n_tried, err);
-    char figure[32];
-    snprintf(figure, sizeof figure, "%+.2f", best.gain);
-    if (!status && search)
-        lp_report_check(
-            exam->report,
-            &(struct lp_check_note){.stage = LP_STAGE_SPARSE,
-                                    .outcome = best.convinces ? LP_CHECK_FAULT : LP_CHECK_OK,
-                                    .name = "indexer remedies",
-                                    .figure = figure,
-                                    .bound = "below " LP_SPARSE_GAIN_TEXT,
-                                    .value = best.gain,
-                                    .limit = LP_SPARSE_GAIN},
-            "%zu changes to the indexers were tried; %s", n_tried,
-            best.convinces ? "one makes them find the keys that matter"
-                           : "none finds better keys, as it should be");
-    if (!status && best.convinces)
+    bool ill = false;
+    if (!status && best.convinces) status = attention_is_ill(exam, best.layer, &ill, err);
+    if (!status && search) say_remedies(exam, &best, best.convinces && !ill, n_tried);
+    if (!status && best.convinces && !ill)
         accuse(exam, &best);
-    else if (!status && poor >= 0 && skill < POOR_SKILL) {
+    else if (!status && (ill || (poor >= 0 && skill < POOR_SKILL))) {
         exam->blind = true;
         exam->blind_layer = poor;
     }

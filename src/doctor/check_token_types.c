@@ -27,6 +27,60 @@ static bool looks_special(const struct lp_token_exam *x, struct lp_str text) {
                          lp_vocab_family_list_has(x->family->ends, text));
 }
 
+// ---- ids in the metadata ----
+
+#define N_NAMED 4
+
+struct named {
+    const char *key;
+    bool is_end;
+    int32_t id; // -1: none
+};
+
+static int32_t id_of(const struct lp_gguf *gguf, const char *key) {
+    const struct lp_gguf_kv *kv = lp_gguf_find(gguf, key);
+    if (!kv || !lp_gguf_is_integral(kv->type)) return -1;
+    int64_t id = lp_gguf_int_at(kv, 0);
+    return id >= 0 && id <= INT32_MAX ? (int32_t)id : -1;
+}
+
+// Whether a token may be what the key says: the family's list decides; else it must be special.
+static bool may_be(const struct lp_token_exam *x, const struct named *named, int32_t id) {
+    if (id < 0 || (uint32_t)id >= x->tok->n_tokens) return false;
+    if (x->family)
+        return lp_vocab_family_list_has(named->is_end ? x->family->ends : x->family->starts,
+                                        x->tok->tokens[id]);
+    return !named->is_end || x->tok->types[id] != LP_TOKEN_NORMAL;
+}
+
+// All ids that are wrong would be right this many further: the tokens are shifted, not the ids.
+static int32_t common_shift(const struct lp_token_exam *x, const struct named *list, size_t n) {
+    for (int32_t shift = -2; shift <= 2; shift++) {
+        int32_t n_wrong = 0, n_mended = 0;
+        for (size_t i = 0; i < n && shift; i++) {
+            if (list[i].id < 0 || may_be(x, &list[i], list[i].id)) continue;
+            n_wrong++;
+            n_mended += may_be(x, &list[i], list[i].id + shift);
+        }
+        if (n_wrong > 1 && n_mended == n_wrong) return shift;
+    }
+    return 0;
+}
+
+static int32_t shift_of_ids(const struct lp_token_exam *x, struct named list[N_NAMED]) {
+    static const struct named keys[N_NAMED] = {{"tokenizer.ggml.bos_token_id", false, -1},
+                                               {"tokenizer.ggml.eos_token_id", true, -1},
+                                               {"tokenizer.ggml.eot_token_id", true, -1},
+                                               {"tokenizer.ggml.eom_token_id", true, -1}};
+    for (size_t i = 0; i < N_NAMED; i++) {
+        list[i] = keys[i];
+        list[i].id = id_of(x->exam->gguf, keys[i].key);
+    }
+    return common_shift(x, list, N_NAMED);
+}
+
+// ---- types ----
+
 struct types {
     int32_t n_specials, n_split; // special tokens, those that text does not lead to
     int32_t n_mistyped, mistyped[MAX_NAMED];
@@ -102,7 +156,9 @@ static void accuse_list(const struct lp_token_exam *x, const struct types *t) {
 
 static void accuse_types(struct lp_token_exam *x, const struct types *t) {
     struct lp_report *r = x->exam->report;
+    struct named list[N_NAMED];
     x->wrong_types = t->n_mistyped > 0 || t->n_words > 0;
+    if (shift_of_ids(x, list)) return; // the tokens are at fault, and accused with their ids
     if (t->n_words || t->n_mistyped > MAX_NAMED) {
         accuse_list(x, t);
         return;
@@ -133,43 +189,7 @@ lp_status lp_check_token_types(struct lp_token_exam *x, struct lp_err *err) {
     return LP_OK;
 }
 
-// ---- ids in the metadata ----
-
-struct named {
-    const char *key;
-    bool is_end;
-    int32_t id; // -1: none
-};
-
-static int32_t id_of(const struct lp_gguf *gguf, const char *key) {
-    const struct lp_gguf_kv *kv = lp_gguf_find(gguf, key);
-    if (!kv || !lp_gguf_is_integral(kv->type)) return -1;
-    int64_t id = lp_gguf_int_at(kv, 0);
-    return id >= 0 && id <= INT32_MAX ? (int32_t)id : -1;
-}
-
-// Whether a token may be what the key says: the family's list decides; else it must be special.
-static bool may_be(const struct lp_token_exam *x, const struct named *named, int32_t id) {
-    if (id < 0 || (uint32_t)id >= x->tok->n_tokens) return false;
-    if (x->family)
-        return lp_vocab_family_list_has(named->is_end ? x->family->ends : x->family->starts,
-                                        x->tok->tokens[id]);
-    return !named->is_end || x->tok->types[id] != LP_TOKEN_NORMAL;
-}
-
-// All ids that are wrong would be right this many further: the tokens are shifted, not the ids.
-static int32_t common_shift(const struct lp_token_exam *x, const struct named *list, size_t n) {
-    for (int32_t shift = -2; shift <= 2; shift++) {
-        int32_t n_wrong = 0, n_mended = 0;
-        for (size_t i = 0; i < n && shift; i++) {
-            if (list[i].id < 0 || may_be(x, &list[i], list[i].id)) continue;
-            n_wrong++;
-            n_mended += may_be(x, &list[i], list[i].id + shift);
-        }
-        if (n_wrong > 1 && n_mended == n_wrong) return shift;
-    }
-    return 0;
-}
+// ---- accusing ids
 
 static void accuse_id(const struct lp_token_exam *x, const struct named *named) {
     char better[160] = "";
@@ -187,15 +207,11 @@ static void accuse_id(const struct lp_token_exam *x, const struct named *named) 
 }
 
 void lp_check_token_ids(struct lp_token_exam *x) {
-    struct named list[] = {{"tokenizer.ggml.bos_token_id", false, -1},
-                           {"tokenizer.ggml.eos_token_id", true, -1},
-                           {"tokenizer.ggml.eot_token_id", true, -1},
-                           {"tokenizer.ggml.eom_token_id", true, -1}};
-    size_t n = sizeof list / sizeof list[0], n_stops;
+    struct named list[N_NAMED];
+    size_t n = N_NAMED, n_stops;
     uint64_t n_right = 0, n_wrong = 0;
     struct lp_report *r = x->exam->report;
-    for (size_t i = 0; i < n; i++) list[i].id = id_of(x->exam->gguf, list[i].key);
-    int32_t shift = common_shift(x, list, n);
+    int32_t shift = shift_of_ids(x, list);
     for (size_t i = 0; i < n; i++) {
         if (list[i].id < 0) continue;
         bool right = may_be(x, &list[i], list[i].id);

@@ -19,6 +19,7 @@ struct lp_doctor_options {
     int n_threads;         // 0 = all CPUs of the process
     bool quick;            // samples of layers and rows, short prompts: seconds on any size
     const char *against;   // dump of another engine, or NULL
+    int n_stages;          // examine the first so many of enum lp_stage; 0 = all
     // Progress: a stage begins, which may take that long (0: a moment), the whole examination first
     // as LP_N_STAGES; a check has ended.
     void (*on_stage)(void *user, enum lp_stage stage, double expected_s);

@@ -105,6 +105,7 @@ static lp_status examine(struct lp_exam *exam, struct lp_err *err) {
     for (size_t i = 0; i < sizeof stages / sizeof stages[0] && !status; i++) {
         if (stages[i].stage == LP_STAGE_AGAINST && !exam->options->against) continue;
         if (i > 0 && !exam->gguf) break; // nothing that could be read
+        if (exam->options->n_stages && (int)stages[i].stage >= exam->options->n_stages) continue;
         status = stages[i].run(exam, err);
         if (stages[i].stage == LP_STAGE_OUTPUT && !status) lp_sparse_accuse(exam);
         if (stages[i].stage != LP_STAGE_FILE || status || !exam->gguf) continue;
@@ -141,6 +142,7 @@ lp_status lp_doctor_run(struct lp_report **out, const struct lp_doctor_options *
     exam->report = report;
     report->on_check = options->on_check;
     report->user = options->user;
+    report->n_stages = options->n_stages;
     lp_status status = examine(exam, err);
     if (!status) status = lp_report_close(report, err);
     report->seconds = (double)(lp_clock_ns() - start) * 1e-9;

@@ -32,7 +32,7 @@ static const char *odd_rope(const struct lp_layer_numbers *n, const struct lp_op
     const struct lp_hparams *h = &n->walk->model->h;
     bool indexer = h->top_k > 0 && (op->x == r->mla.index_q || op->x == r->mla.index_k);
     if (op->pairing != (indexer ? h->arch->index_rope_pairing : h->arch->rope_pairing))
-        return indexer ? "rotation pairs of the indexer" : "rotation pairs of the attention";
+        return indexer ? "rope pairing of the indexer" : "rope pairing of the attention";
     if (op->magnitude != h->rope_magnitude) return "magnitude of the rotation";
     return right_positions(n, op->positions) ? NULL : "positions of the tokens";
 }

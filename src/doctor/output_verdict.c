@@ -1,30 +1,20 @@
 // From results to accusations.
 //
-// The bounds are set by healthy models: on them no wrong setting lowers doubt by more than 0.06 per
-// token, and most raise it (docs/doctor.md has the table).
+// The bounds (remedies.h) are set by healthy models, on which nothing may be accused: docs/doctor.md.
 #include "doctor/output_verdict.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#define GAIN_ILL 0.25 // fall of doubt that accuses where the model speaks badly, at least
-#define LEAST_Z 3.0
 #define SENSITIVE 0.05 // a remedy that moves doubt by less neither confirms nor clears
 
-static double gain_needed(const struct lp_remedy *r, const struct lp_health *h) {
-    return h->skill < LP_HEALTHY_SKILL ? GAIN_ILL : r->needed;
-}
-
-static bool convinces(const struct lp_remedy *r, const struct lp_health *h) {
-    return r && r->tried_fully && r->full.mean >= gain_needed(r, h) && r->full.z >= LEAST_Z;
-}
-
-static void accuse(struct lp_exam *exam, const struct lp_remedy *r, const struct lp_remedy *rival,
-                   const struct lp_health *h) {
+static void accuse(struct lp_exam *exam, const struct lp_trial *t, const struct lp_remedy *r,
+                   const struct lp_remedy *rival, const struct lp_health *h) {
     char other[256] = "";
-    if (rival && convinces(rival, h) && rival->full.mean > 0.85 * r->full.mean)
-        snprintf(other, sizeof other, " Nearly as good: %.90s, %.90s.", rival->what, rival->change);
+    if (rival && lp_trial_convinces(t, rival) && rival->full.mean > 0.85 * r->full.mean)
+        snprintf(other, sizeof other, " It comes to the same or nearly: %.90s, %.90s.", rival->what,
+                 rival->change);
     lp_report_fault(exam->report, LP_STAGE_OUTPUT, "remedies", r->layer, r->what,
                     "%s: %s the surprise at what is obvious falls by %.0f%%, its mean "
                     "log-probability goes from %.2f to %.2f. To repair: %s.%s",
@@ -33,12 +23,12 @@ static void accuse(struct lp_exam *exam, const struct lp_remedy *r, const struct
 }
 
 static void say_remedies(struct lp_exam *exam, const struct lp_trial *t,
-                         const struct lp_remedy *best, bool found, const struct lp_health *h) {
+                         const struct lp_remedy *best, bool found) {
     size_t n_tried = 0;
     char figure[64] = "none helps", bound[64];
     for (size_t i = 0; i < t->n; i++) n_tried += t->list[i].tried;
     if (best) snprintf(figure, sizeof figure, "%+.3f", best->full.mean);
-    double needed = best ? gain_needed(best, h) : LP_NEEDED_STRUCTURE;
+    double needed = best ? lp_trial_needed(t, best) : LP_NEEDED_STRUCTURE;
     snprintf(bound, sizeof bound, "below %.2f", needed);
     lp_report_check(exam->report,
                     &(struct lp_check_note){.stage = LP_STAGE_OUTPUT,
@@ -139,10 +129,10 @@ void lp_output_unjudged(struct lp_exam *exam, const char *why) {
 lp_status lp_output_verdict(struct lp_exam *exam, struct lp_trial *t, const struct lp_health *h,
                             struct lp_err *err) {
     struct lp_remedy *rival, *best = lp_trial_best(t, &rival);
-    bool found = convinces(best, h);
+    bool found = best && lp_trial_convinces(t, best);
     (void)err;
-    say_remedies(exam, t, best, found, h);
-    if (found) accuse(exam, best, rival, h);
+    say_remedies(exam, t, best, found);
+    if (found) accuse(exam, t, best, rival, h);
     resolve_suspects(exam, t, found ? best : NULL);
     if (!found && h->skill < LP_HEALTHY_SKILL && lp_report_healthy(exam->report))
         lp_report_fault(exam->report, LP_STAGE_OUTPUT, "known texts", -1, "output",

@@ -79,6 +79,7 @@ struct lp_remedy *lp_trial_add(struct lp_trial *t,
 // Of two changes that come to the same, as rotating otherwise and reordering what is rotated, the one
 // that is listed first explains: it must be beaten by this factor.
 #define CLEARLY 1.03
+#define LEAST_Z 3.0
 
 static uint64_t cpu_ns(void) {
     struct timespec t;
@@ -140,17 +141,31 @@ size_t lp_trial_try(struct lp_trial *t, size_t first, struct lp_err *err, lp_sta
     return t->n - i;
 }
 
+double lp_trial_needed(const struct lp_trial *t, const struct lp_remedy *r) {
+    return t->speaks_badly ? LP_NEEDED_ILL : r->needed;
+}
+
+bool lp_trial_convinces(const struct lp_trial *t, const struct lp_remedy *r) {
+    if (t->ill && r->after - t->base_logprob < -LP_NEEDED_SHARE * t->base_logprob) return false;
+    return r->tried_fully && r->full.mean >= lp_trial_needed(t, r) && r->full.z >= LEAST_Z;
+}
+
+static bool is_better(const struct lp_trial *t, const struct lp_remedy *r,
+                      const struct lp_remedy *than) {
+    if (!than || lp_trial_convinces(t, r) != lp_trial_convinces(t, than))
+        return !than || lp_trial_convinces(t, r);
+    return r->full.mean > CLEARLY * than->full.mean;
+}
+
 struct lp_remedy *lp_trial_best(struct lp_trial *t, struct lp_remedy **rival) {
     struct lp_remedy *best = NULL;
     *rival = NULL;
-    for (size_t i = 0; i < t->n; i++) {
-        struct lp_remedy *r = &t->list[i];
-        if (r->tried_fully && (!best || r->full.mean > CLEARLY * best->full.mean)) best = r;
-    }
+    for (size_t i = 0; i < t->n; i++)
+        if (t->list[i].tried_fully && is_better(t, &t->list[i], best)) best = &t->list[i];
     for (size_t i = 0; i < t->n && best; i++) {
         struct lp_remedy *r = &t->list[i];
         bool other = r->layer != best->layer || strcmp(r->what, best->what) != 0;
-        if (r->tried_fully && other && (!*rival || r->full.mean > (*rival)->full.mean)) *rival = r;
+        if (r->tried_fully && other && is_better(t, r, *rival)) *rival = r;
     }
     return best;
 }

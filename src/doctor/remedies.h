@@ -14,11 +14,17 @@
 
 struct lp_trial;
 
-// A structural change (a transpose, an order, a swap) to a healthy model never helps. A number that
-// acts by degrees may: a rotary base of 1e4 for 1e5 makes SmolLM2-135M surer of short texts than the
-// base it was trained with, by 0.42. So such numbers are accused only where the difference is large.
+// The fall of doubt that accuses, by the kind of change. On two healthy models (the built-in one and
+// SmolLM2-135M) no structural change (a transpose, an order, a swap) gains more than 0.01, more experts
+// than trained with gain 0.05, and other numbers 0.02; but a rotary base of 1e4 for 1e5 makes SmolLM2
+// surer of short texts than the base that it was trained with, by 0.42.
 #define LP_NEEDED_STRUCTURE 0.15
-#define LP_NEEDED_NUMBER 1.0
+#define LP_NEEDED_NUMBER 0.3
+#define LP_NEEDED_BASE 1.0
+#define LP_NEEDED_ILL 0.25 // any change to a model that speaks badly
+// And of an ill model's missing log-probability a remedy gives back at least this share: what gives
+// less only dampens what another thing spoils.
+#define LP_NEEDED_SHARE 0.4
 
 struct lp_remedy {
     // Changes trial->model through trial->patch, or trial->run. What cannot be done sets
@@ -36,7 +42,7 @@ struct lp_remedy {
     char change[96];  // "with it transposed"
     char repair[224]; // what to do
 
-    double needed;         // fall of doubt that accuses where the model speaks well
+    double needed;              // fall of doubt that accuses where the model speaks well
     struct lp_gain quick, full; // measured; full: all zero where it was not tried
     double after;               // mean log-probability of all texts
     bool tried, tried_fully;
@@ -58,6 +64,9 @@ struct lp_trial {
     size_t n, capacity;
     int64_t max_text_tokens, max_all; // longer texts, and more tokens, are left out
     bool failed;                      // out of memory
+    bool speaks_badly;                // health is below its bound
+    bool ill;                         // or not far above: then a remedy must repair much of it
+    double base_logprob;              // mean over all texts, of the model as it is
     size_t n_left;                    // not tried before time was up
     uint64_t end_ns, end_cpu_ns;
 };
@@ -82,7 +91,11 @@ size_t lp_trial_try(struct lp_trial *trial, size_t first, struct lp_err *err, lp
 // remedy_tokens.c: reads the texts as other pre-tokenizers and prefixes encode them, until
 // time is up; what came of it is added to the list. Errors: MEMORY.
 lp_status lp_trial_try_encodings(struct lp_trial *trial, struct lp_err *err);
-// The best of those tried fully, or NULL; *rival: the best that accuses something else, or NULL.
+// Whether what was measured accuses: enough of a fall of doubt, and beyond chance.
+bool lp_trial_convinces(const struct lp_trial *trial, const struct lp_remedy *remedy);
+double lp_trial_needed(const struct lp_trial *trial, const struct lp_remedy *remedy);
+// The best of those that convince; if there is none, of all tried fully; or NULL. *rival: the next
+// that accuses something else, or NULL.
 struct lp_remedy *lp_trial_best(struct lp_trial *trial, struct lp_remedy **rival);
 
 // Listers.

@@ -98,6 +98,7 @@ static void list_bases(struct lp_trial *t) {
     for (size_t i = 0; i < sizeof published / sizeof published[0]; i++) {
         if (fabs(published[i] / now - 1) < 1e-3) continue;
         struct lp_remedy *r = add_key(t, set_base, "rope.freq_base", published[i], "%g", now);
+        r->needed = LP_NEEDED_BASE;
         snprintf(r->change, sizeof r->change, "with %g", published[i]);
     }
 }

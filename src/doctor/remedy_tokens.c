@@ -10,6 +10,9 @@
 #include "doctor/remedies.h"
 #include "text/tokenizer_parts.h"
 
+// Other tokens are compared text by text, not one by one, and a model may have seen both.
+#define NEEDED 0.5
+
 // ---- ids ----------------------------------------------------------------------------------------
 
 static void shift_ids(struct lp_trial *t, const struct lp_remedy *r) {
@@ -130,6 +133,7 @@ static lp_status try_pretok(struct lp_trial *t, const struct lp_pretok_row *row,
     lp_status status = lp_pretok_new(&pretok, row, err);
     if (status) return status == LP_STATUS_MEMORY ? status : LP_OK;
     struct lp_remedy *r = lp_trial_add(t, never);
+    r->needed = NEEDED;
     snprintf(r->what, sizeof r->what, "tokenizer.ggml.pre");
     snprintf(r->cause, sizeof r->cause, "texts are not split into tokens as in the training");
     snprintf(r->change, sizeof r->change, "split by the rule \"%.*s\"",
@@ -149,6 +153,7 @@ static lp_status try_prefix(struct lp_trial *t, enum lp_text_prefix prefix, stru
     choice.prefix = prefix;
     if (!lp_texts_prefix_differs(t->exam->tokenizer, prefix)) return LP_OK;
     struct lp_remedy *r = lp_trial_add(t, never);
+    r->needed = NEEDED;
     snprintf(r->what, sizeof r->what, "tokenizer.ggml.add_bos_token");
     snprintf(r->cause, sizeof r->cause, "texts begin %s",
              prefix == LP_PREFIX_NONE ? "with a token that the training did not put there"

@@ -20,6 +20,15 @@ const char *lp_stage_name(enum lp_stage stage) {
     return stage_names[stage];
 }
 
+bool lp_stage_find(const char *name, enum lp_stage *out) {
+    for (int i = 0; i < LP_N_STAGES; i++)
+        if (strcmp(name, stage_names[i]) == 0) {
+            *out = (enum lp_stage)i;
+            return true;
+        }
+    return false;
+}
+
 const char *lp_outcome_name(enum lp_outcome outcome) {
     return outcome_names[outcome];
 }
@@ -220,28 +229,6 @@ void lp_report_fault(struct lp_report *r, enum lp_stage stage, const char *check
         r->n_faults++;
 }
 
-void lp_report_clear(struct lp_report *r, const char *check, const char *why) {
-    size_t kept = 0;
-    for (size_t i = 0; i < r->n_faults; i++) {
-        struct lp_fault *f = &r->faults[i];
-        if (strcmp(f->check, check) != 0) {
-            r->faults[kept++] = *f;
-            continue;
-        }
-        release_fault(f);
-    }
-    r->n_faults = kept;
-    for (size_t i = 0; i < r->n_checks; i++) {
-        struct lp_check *c = &r->checks[i];
-        if (strcmp(c->name, check) != 0 || c->outcome != LP_CHECK_FAULT) continue;
-        char *text = copy(r, why);
-        if (!text) return;
-        lp_free(c->text);
-        c->text = text;
-        c->outcome = LP_CHECK_NOTE;
-    }
-}
-
 void lp_report_follow(struct lp_report *r, const char *check) {
     for (size_t i = 0; i < r->n_checks; i++)
         if (strcmp(r->checks[i].name, check) == 0 && r->checks[i].outcome == LP_CHECK_FAULT)
@@ -304,6 +291,9 @@ static void say_healthy(const struct lp_report *r, struct lp_bytes *out) {
                                "fully)"
                              : "");
     if (skipped) lp_bytes_printf(out, ", %zu could not be made and say why", skipped);
+    if (r->n_stages)
+        lp_bytes_printf(out, "; nothing behind the stage %s was examined",
+                        lp_stage_name((enum lp_stage)(r->n_stages - 1)));
     lp_bytes_puts(out, ".");
 }
 

@@ -26,7 +26,8 @@ enum lp_stage {
     LP_STAGE_AGAINST, // another engine's dump
     LP_N_STAGES,
 };
-const char *lp_stage_name(enum lp_stage stage); // "file", "weights", ...
+const char *lp_stage_name(enum lp_stage stage);           // "file", "weights", ...
+bool lp_stage_find(const char *name, enum lp_stage *out); // false for another name
 
 enum lp_outcome {
     LP_CHECK_OK,
@@ -69,6 +70,7 @@ struct lp_series { // for plots: one value per layer, row or position
 struct lp_report {
     char *path, *model; // model: "glm-dsa, 5 layers, 23.9 MB, mostly Q8_0" or ""
     bool quick;
+    int n_stages; // only the first so many were examined; 0: all
     struct lp_check *checks;
     size_t n_checks;
     struct lp_fault *faults;
@@ -117,9 +119,6 @@ bool lp_report_measure(struct lp_report *report, enum lp_stage stage, const char
 void lp_report_fault(struct lp_report *report, enum lp_stage stage, const char *check,
                      int32_t layer, const char *what, const char *advice_format, ...)
     __attribute__((format(printf, 6, 7)));
-// Withdraws what a stage accused of (a suspicion that a later experiment cleared): those faults of
-// this check become the note `why`.
-void lp_report_clear(struct lp_report *report, const char *check, const char *why);
 
 // A check that looked like a fault follows from what a later stage found.
 void lp_report_follow(struct lp_report *report, const char *check);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The doctor's clinic: plants one fault at a time into good models and into the engine, and looks whether the doctor names it.
 
-    clinic.py LIMPID [--faulty LIMPID_FAULTY] [--quick] [--only TEXT] [--markdown FILE] [--keep DIR] [--downloads DIR]
+    clinic.py LIMPID [--faulty LIMPID_FAULTY] [--quick] [--only TEXT] [--markdown FILE] [--keep DIR] [--sanitizer]
+        [--downloads DIR]
 
 LIMPID_FAULTY is the build whose engine can go wrong (tests/clinic/faults.def). A fault is found when the first fault that the doctor
 reports is of the right layer and names the right tensor, key or operation; every other fault it reports must name the same. Sound
@@ -54,14 +55,14 @@ ENGINE = [
     ("main-rope-style", None, r"rope"),
     ("index-rope-style", None, r"index"),
     ("index-shared", None, r"index"),
-    ("index-top-k", None, r"index|top_k"),
+    ("index-top-k", None, r"index|top.k"),
     ("chunk-position", None, r"chunk|position"),
     ("hit-position", None, r"prefix|position"),
     ("copy-loses-index", None, r"prefix|index"),
     ("disk-loses-index", None, r"disk|index"),
     ("disk-loses-latents", 4, r"disk|latent"),
-    ("page-table-swap", None, r"page|chunk"),
-    ("batch-first-pages", None, r"batch|beside"),
+    ("page-table-swap", None, r"page"),
+    ("batch-first-pages", None, r"batch|pages"),
 ]
 
 
@@ -171,6 +172,7 @@ def main():
     p.add_argument("--only", help="only what has this in its name")
     p.add_argument("--markdown")
     p.add_argument("--keep", help="folder that keeps the spoilt files")
+    p.add_argument("--sanitizer", action="store_true", help="every twelfth case alone")
     p.add_argument("--downloads", help="folder with further sound models")
     args = p.parse_args()
     rows, folder = [], args.keep or tempfile.mkdtemp(prefix="clinic-")

@@ -357,7 +357,7 @@ def make(folder, base, change):
 
 
 def examine(limpid, path):
-    done = subprocess.run([limpid, "doctor", path, "--quick", "--json", "-"], capture_output=True, timeout=600)
+    done = subprocess.run([limpid, "doctor", path, "--quick", "--until", "tokens", "--json", "-"], capture_output=True, timeout=600)
     text = done.stdout.decode("utf-8", "replace")
     try:
         return json.loads(text)

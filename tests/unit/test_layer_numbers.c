@@ -100,11 +100,11 @@ static void wrong_numbers_are_named(void **state) {
     struct lp_mla_layer *mla = &f.thin->model.layers[1].mla;
     struct lp_mla_layer old = *mla;
     mla->rope.pairing = LP_ROPE_HALF;
-    expect(&f, 1, "rotation pairs of the attention");
+    expect(&f, 1, "rope pairing of the attention");
     *mla = old;
     mla->index_rope.pairing =
         old.index_rope.pairing == LP_ROPE_HALF ? LP_ROPE_ADJACENT : LP_ROPE_HALF;
-    expect(&f, 1, "rotation pairs of the indexer");
+    expect(&f, 1, "rope pairing of the indexer");
     *mla = old;
     mla->scale *= 1.5f;
     expect(&f, 1, "softmax scale");

@@ -102,25 +102,31 @@ static void hostile_texts_and_numbers_are_json(void **state) {
 
 static void kinds(void **state) {
     (void)state;
-    static const char *const rows[][2] = {
-        {"blk.0.ffn_gate_exps.weight", "tensor"},
-        {"output_norm.weight", "tensor"},
-        {"blk.7.exp_probs_b.bias", "tensor"},
-        {"tokenizer.ggml.pre", "key"},
-        {"glm-dsa.rope.freq_base", "key"},
-        {"general.architecture", "key"},
-        {"/models/x-00001-of-00002.gguf", "file"},
-        {"x-00001-of-00002.gguf", "file"},
-        {"attn.scores", "operation"},
-        {"mla_absorbed", "operation"},
+    static const struct {
+        const char *what, *kind;
+        enum lp_stage stage;
+    } rows[] = {
+        // what is found first explains what comes later, which then stands elsewhere
+        {"attn.scores", "operation", LP_STAGE_AGAINST},
+        {"<|user|>", "token", LP_STAGE_TOKENS},
+        {"blk.0.ffn_gate_exps.weight", "tensor", LP_STAGE_FILE},
+        {"output_norm.weight", "tensor", LP_STAGE_FILE},
+        {"blk.7.exp_probs_b.bias", "tensor", LP_STAGE_FILE},
+        {"tokenizer.ggml.pre", "key", LP_STAGE_FILE},
+        {"glm-dsa.rope.freq_base", "key", LP_STAGE_FILE},
+        {"general.architecture", "key", LP_STAGE_FILE},
+        {"/models/x-00001-of-00002.gguf", "file", LP_STAGE_FILE},
+        {"x-00001-of-00002.gguf", "file", LP_STAGE_FILE},
+        {"deepseek2.rope.freq_base", "key", LP_STAGE_FILE},
+        {"mla_absorbed", "operation", LP_STAGE_LAYERS},
     };
     size_t n = sizeof rows / sizeof rows[0];
     struct lp_report *r = lp_report_new("x", true);
     fake_model(r, "glm-dsa, 5 layers, Q8_0");
-    for (size_t i = 0; i < n; i++) lp_report_fault(r, LP_STAGE_FILE, "c", -1, rows[i][0], "a");
+    for (size_t i = 0; i < n; i++) lp_report_fault(r, rows[i].stage, "c", -1, rows[i].what, "a");
     json_t *root = written(r), *faults = json_object_get(root, "faults");
     for (size_t i = 0; i < n; i++)
-        assert_string_equal(text_of(json_array_get(faults, i), "kind"), rows[i][1]);
+        assert_string_equal(text_of(json_array_get(faults, i), "kind"), rows[i].kind);
     json_decref(root);
 }
 

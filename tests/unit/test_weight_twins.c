@@ -50,7 +50,7 @@ static void a_copied_layer_is_one_fault(void **state) {
     }
     check();
     assert_int_equal(case_exam.report->n_faults, 1);
-    assert_non_null(case_fault("layer 3"));
+    assert_non_null(case_fault("blk.3"));
     case_close();
 }
 
