@@ -43,6 +43,7 @@ static int parse_tokens(const char *text, int32_t **out, int64_t *n_out) {
     lp_free(owned);
     if (status == LP_EXIT_OK && n == 0) {
         lp_free(*out);
+        *out = NULL;
         status = lp_fail_text("--tokens: the list is empty");
     }
     *n_out = (int64_t)n;

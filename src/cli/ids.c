@@ -24,6 +24,7 @@ int lp_ids_parse(const char *text, const char *what, int32_t **out, size_t *n) {
         long value = strtol(p, &end, 10);
         if (end == p || errno || value < 0 || value > INT32_MAX) {
             lp_free(ids);
+            *out = NULL;
             return lp_fail_text("%s: '%.12s' is no token id", what, p);
         }
         ids[(*n)++] = (int32_t)value;

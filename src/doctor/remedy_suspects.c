@@ -30,6 +30,25 @@ static struct lp_weight *weight_of(struct lp_trial *t, const struct lp_gguf_tens
                                                       : NULL;
 }
 
+// Where the model keeps the weights of a norm, and how many they are; NULL for another tensor.
+static const float **vector_of(struct lp_trial *t, const struct lp_gguf_tensor *tensor, size_t *n) {
+    int32_t layer;
+    enum lp_slot slot;
+    struct lp_model *m = t->model;
+    *n = (size_t)tensor->ne[0];
+    if (tensor == m->binding.model.tensor[LP_SLOT_OUTPUT_NORM]) return &m->output_norm;
+    if (!find_slot(m, tensor, &layer, &slot)) return NULL;
+    struct lp_layer *l = &m->layers[layer];
+    bool mla = m->h.arch->attention == LP_ATTENTION_MLA;
+    if (slot == LP_SLOT_ATTN_NORM) return &l->attn_norm;
+    if (slot == LP_SLOT_FFN_NORM) return &l->ffn_norm;
+    if (slot == LP_SLOT_Q_A_NORM && mla) return &l->mla.q_a_norm;
+    if (slot == LP_SLOT_KV_A_NORM && mla) return &l->mla.kv_a_norm;
+    if (slot == LP_SLOT_Q_NORM && !mla) return &l->gqa.q_norm;
+    if (slot == LP_SLOT_K_NORM && !mla) return &l->gqa.k_norm;
+    return NULL;
+}
+
 static void transpose(struct lp_trial *t, const struct lp_remedy *r) {
     lp_patch_transpose(&t->patch, weight_of(t, suspect_of(t, r)->tensor));
 }
@@ -37,7 +56,12 @@ static void transpose(struct lp_trial *t, const struct lp_remedy *r) {
 static void rescale(struct lp_trial *t, const struct lp_remedy *r) {
     const struct lp_suspect *s = suspect_of(t, r);
     double factor = s->kind == LP_SUSPECT_SIGN ? -1 : 1 / s->factor;
-    lp_patch_scale(&t->patch, weight_of(t, s->tensor), (float)factor);
+    size_t n;
+    const float **vector = vector_of(t, s->tensor, &n);
+    if (vector)
+        lp_patch_vector(&t->patch, vector, n, (float)factor, 0);
+    else
+        lp_patch_scale(&t->patch, weight_of(t, s->tensor), (float)factor);
 }
 
 static void swap(struct lp_trial *t, const struct lp_remedy *r) {
@@ -72,7 +96,10 @@ static struct lp_remedy *add(struct lp_trial *t, int32_t number, const char *cha
 void lp_remedies_of_suspects(struct lp_trial *t) {
     for (int32_t i = 0; i < t->exam->n_suspects; i++) {
         const struct lp_suspect *s = &t->exam->suspects[i];
-        if (!weight_of(t, s->tensor)) continue; // a vector, or of the MTP layer
+        size_t n;
+        bool of_size = s->kind == LP_SUSPECT_SCALE || s->kind == LP_SUSPECT_SIGN;
+        bool norm = of_size && vector_of(t, s->tensor, &n);
+        if (!norm && !weight_of(t, s->tensor)) continue; // a bias, or of the MTP layer
         if (s->kind == LP_SUSPECT_TRANSPOSED)
             add(t, i, "with it transposed", transpose);
         else if (s->kind == LP_SUSPECT_SCALE && s->factor > 0)

@@ -188,13 +188,13 @@ def main():
                 break
         seconds = f"{seconds:.1f} s" + (", quick" if quick else "")
         rows.append((case, outcome, text, seconds))
+        if args.markdown:  # as far as it has come
+            with open(args.markdown, "w") as out:
+                out.write(markdown(rows))
         good = outcome in ("found", "healthy")
         print(f"{'ok' if good else 'NO':3} {seconds:>14}  {case.kind}: {case.name}: {outcome}" + ("" if good else f"\n      {text}"), flush=True)
     if not args.keep:
         shutil.rmtree(folder)
-    if args.markdown:
-        with open(args.markdown, "w") as out:
-            out.write(markdown(rows))
     sick = [r for r in rows if r[0].kind != "sound"]
     found = sum(r[1] == "found" for r in sick)
     bad = [r for r in rows if r[1] in ("accused something innocent", "broken")]
