@@ -102,9 +102,11 @@ static void test_suspects(void **state) {
                             .other_expert = 1};
     lp_exam_suspect(f.exam, &s);
     s = (struct lp_suspect){.kind = LP_SUSPECT_SCALE, .layer = 1, .tensor = norm, .factor = 16};
-    lp_exam_suspect(f.exam, &s); // no matrix: no remedy
+    lp_exam_suspect(f.exam, &s);
+    s.tensor = lp_gguf_find_tensor(f.gguf, lp_str_from("blk.1.exp_probs_b.bias"));
+    lp_exam_suspect(f.exam, &s); // neither a matrix nor a norm: no remedy
     lp_remedies_of_suspects(&f.trial);
-    assert_int_equal(f.trial.n, 2);
+    assert_int_equal(f.trial.n, 3);
     assert_string_equal(f.trial.list[0].what, "blk.1.attn_k_b.weight");
     struct lp_weight *w = lp_remedy_weight(f.model, 1, LP_SLOT_DOWN_EXPS), was = *w;
     f.trial.list[1].apply(&f.trial, &f.trial.list[1]);
@@ -112,6 +114,12 @@ static void test_suspects(void **state) {
                         was.row_bytes * (size_t)was.n_out);
     lp_patch_undo(&f.trial.patch);
     assert_memory_equal(w, &was, sizeof was);
+    const float *right = f.model->layers[1].attn_norm;
+    f.trial.list[2].apply(&f.trial, &f.trial.list[2]);
+    for (int64_t i = 0; i < f.model->h.n_embd; i++)
+        assert_float_equal(f.model->layers[1].attn_norm[i], right[i] / 16, 0);
+    lp_patch_undo(&f.trial.patch);
+    assert_ptr_equal(f.model->layers[1].attn_norm, right);
     close_fixture(&f);
 }
 
