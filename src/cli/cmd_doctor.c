@@ -73,6 +73,16 @@ static int write_files(const struct visit *v, const struct lp_report *report) {
 
 // ---- the visit ----
 
+// A dump that could not be compared with is no sign of health.
+static bool was_compared(const struct lp_report *report) {
+    for (size_t i = 0; i < report->n_checks; i++)
+        if (report->checks[i].stage == LP_STAGE_AGAINST &&
+            report->checks[i].outcome == LP_CHECK_SKIPPED &&
+            strcmp(report->checks[i].name, "against") == 0)
+            return false;
+    return true;
+}
+
 static int examine(struct visit *v) {
     struct lp_err err;
     struct lp_report *report;
@@ -88,6 +98,7 @@ static int examine(struct visit *v) {
         status = EXIT_COULD_NOT_RUN;
     }
     if (!status) status = lp_report_healthy(report) ? EXIT_HEALTHY : EXIT_FAULT;
+    if (status == EXIT_HEALTHY && !was_compared(report)) status = EXIT_COULD_NOT_RUN;
     lp_report_free(report);
     return status;
 }
@@ -130,6 +141,8 @@ static int check_settings(struct visit *v) {
                         "--until is '%s', expected file, weights, kernels, tokens, layers, routes, "
                         "cache, sparse or output",
                         v->until);
+    if (v->until && v->options.against)
+        return lp_usage(&lp_cmd_doctor, "--until ends before --against: give one of them");
     if (v->until) v->options.n_stages = (int)last + 1;
     if (is_stdout(v->json) && is_stdout(v->html))
         return lp_usage(&lp_cmd_doctor, "--json and --html cannot both go to standard output");
