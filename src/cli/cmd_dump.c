@@ -15,6 +15,7 @@
 #include "cli/find_model.h"
 #include "cli/ids.h"
 #include "cli/npy.h"
+#include "cli/output_file.h"
 #include "cli/probe_dir.h"
 
 struct dump {
@@ -199,6 +200,15 @@ static int dump(struct dump *d, struct settings *s, limpid_model *model, const c
 
 #define N_OPTIONS 7
 
+// Outputs that are the model itself would destroy it.
+static int check_outputs(const struct settings *s, const char *model) {
+    const char *const paths[] = {s->logits, s->hidden, s->topk, s->common.trace};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
+        if (paths[i] && lp_output_is_same(paths[i], model))
+            return lp_usage(&lp_cmd_dump, "'%s' is the model, and would be written over", paths[i]);
+    return LP_EXIT_OK;
+}
+
 static int run(int argc, char **argv) {
     struct settings s = {.path = NULL};
     struct lp_option options[LP_N_COMMON + N_OPTIONS] = {
@@ -227,6 +237,7 @@ static int run(int argc, char **argv) {
     status = check_settings(&s);
     if (!status) status = parse_tokens(s.tokens, &tokens, &d.n_tokens);
     if (!status) status = lp_find_model(&found, s.path, &lp_cmd_dump);
+    if (!status) status = check_outputs(&s, found);
     if (!status) status = lp_common_open_model(&s.common, found, &model);
     if (!status) status = dump(&d, &s, model, found, tokens);
     limpid_model_close(model);

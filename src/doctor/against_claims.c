@@ -1,4 +1,5 @@
 // From the names and shapes of a dump to what is compared.
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -143,6 +144,19 @@ static bool take_sums(struct lp_claim *claim, size_t n) {
            claim->reordered[0] && claim->reordered[1];
 }
 
+// The first position of a hidden state that holds NaN or infinity; -1: none.
+static int64_t broken_position(const struct maker *m, const struct lp_claim *claim) {
+    float values[256];
+    for (int64_t t = 0; t < m->out->n_tokens; t++)
+        for (int64_t i = 0, n; i < claim->row_values; i += n) {
+            n = claim->row_values - i < 256 ? claim->row_values - i : 256;
+            lp_dump_floats(claim->array, claim->first_value + t * claim->row_values + i, n, values);
+            for (int64_t k = 0; k < n; k++)
+                if (!isfinite(values[k])) return t;
+        }
+    return -1;
+}
+
 static lp_status add(struct maker *m, struct lp_claim claim, const char *name) {
     struct lp_claims *c = m->out;
     if (!check_shape(m, &claim)) return LP_OK;
@@ -158,6 +172,14 @@ static lp_status add(struct maker *m, struct lp_claim claim, const char *name) {
     for (size_t i = 0; i < c->n; i++) // the same under two names counts once
         if (c->list[i].point == claim.point && c->list[i].layer == claim.layer)
             claim.in_stream = false;
+    int64_t broken = claim.in_stream ? broken_position(m, &claim) : -1;
+    if (broken >= 0) {
+        refuse(m,
+               "%s of the dump holds NaN or infinity at position %lld: the numbers of the engine "
+               "that wrote it are broken there",
+               name, (long long)broken);
+        return LP_OK;
+    }
     c->list[c->n++] = claim;
     return take_sums(&c->list[c->n - 1], (size_t)c->n_tokens)
                ? LP_OK

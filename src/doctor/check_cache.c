@@ -14,6 +14,8 @@
 
 #define FULL_TOKENS 150 // over two borders of pages
 #define MIN_TOKENS 12
+#define LEAST_CONTEXT 64 // a page, and room for two sequences
+#define LEAST_VOCAB 8    // prompts must differ
 #define SPARE_TOKENS 64
 #define QUICK_S 3.0 // that all runs may take
 #define FULL_S 10.0
@@ -512,6 +514,14 @@ lp_status lp_check_cache(struct lp_exam *exam, struct lp_err *err) {
     const char *obstacle = lp_walk_obstacle(exam);
     if (obstacle) {
         lp_report_say(exam->report, LP_STAGE_CACHE, LP_CHECK_SKIPPED, "cache", "%s", obstacle);
+        return LP_OK;
+    }
+    if (exam->h.n_context < LEAST_CONTEXT || exam->h.n_vocab < LEAST_VOCAB) {
+        lp_report_say(exam->report, LP_STAGE_CACHE, LP_CHECK_SKIPPED, "cache",
+                      "a context of %lld tokens and a vocabulary of %lld: at least %d and %d are "
+                      "needed",
+                      (long long)exam->h.n_context, (long long)exam->h.n_vocab, LEAST_CONTEXT,
+                      LEAST_VOCAB);
         return LP_OK;
     }
     struct lp_cache_exam *c = lp_alloc(1, sizeof *c);
