@@ -4,6 +4,7 @@
     cli.py LIMPID [--sanitizer] [--only TEXT]
 """
 import os
+import shutil
 import subprocess
 import tempfile
 
@@ -22,6 +23,8 @@ CASES = [
     ("threads", [*RUN, "--threads", "1025"], b"", 2, "1025"),
     ("model", ["run", "/nonexistent.gguf", "-p", "hi"], b"", 1, "/nonexistent.gguf"),
     ("hidden full", [*DUMP, "--hidden", "/dev/full"], b"", 1, "/dev/full"),
+    ("tokens empty", ["dump", MINI_MODEL, "--tokens", ""], b"", 1, "--tokens"),
+    ("tokens torn", ["dump", MINI_MODEL, "--tokens", "1,2,3;"], b"", 1, "--tokens"),
     ("decode NUL", ["tokenize", MINI_MODEL, "--decode"], b"1,2\0,3", 1, "NUL"),
     ("chat NUL", ["run", MINI_MODEL, "-n", "2"], b"a\0b\n", 1, "NUL"),
 ]
@@ -70,6 +73,15 @@ def pre_is_warned_of(limpid, folder):
         yield f"exit status {done.returncode}, {done.stderr!r}"
 
 
+def model_is_kept(limpid, folder):
+    """No output takes the place of the model."""
+    path = os.path.join(folder, "model.gguf")
+    shutil.copy(MINI_MODEL, path)
+    yield from ends(limpid, ["dump", path, "--tokens", "1,2", "--logits", path], b"", 2, "written over")
+    if open(path, "rb").read() != open(MINI_MODEL, "rb").read():
+        yield "the model was written over"
+
+
 def main():
     args = arguments(__doc__)
     checks = Checks(args)
@@ -80,6 +92,7 @@ def main():
             checks.add("full disk: " + command[0], full, args.limpid, command)
         checks.add("chat by lines", answers_lines, args.limpid)
         checks.add("missing pre", pre_is_warned_of, args.limpid, folder)
+        checks.add("the model is kept", model_is_kept, args.limpid, folder)
         checks.finish()
 
 

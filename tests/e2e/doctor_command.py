@@ -9,7 +9,8 @@ import os
 import shutil
 import tempfile
 
-from harness import GOLDEN, Checks, arguments, run
+import gguf_edit
+from harness import GOLDEN, Checks, arguments, np, run
 
 KEYS = {"verdict", "healthy", "faults", "follows", "checks", "series", "model", "path", "quick", "seconds", "version"}
 FAULT_KEYS = {"check", "stage", "layer", "op", "kind", "advice"}
@@ -98,6 +99,32 @@ def cannot_run(limpid, folder):
         yield f"the folder was changed: {os.listdir(folder)}"
 
 
+def short_contexts(limpid, folder):
+    """A context of less than a page is no fault."""
+    for name, arch in (("llama", "llama"), ("dsa_sparse", "glm-dsa")):
+        for n in (1, 8, 32):
+            g = gguf_edit.read(os.path.join(GOLDEN, name + ".gguf"))
+            g.set(arch + ".context_length", gguf_edit.U32, n)
+            path = os.path.join(folder, "short.gguf")
+            with open(path, "wb") as out:
+                out.write(g.bytes())
+            done = run([limpid, "doctor", path, "--quick"])
+            if "verdict: healthy" not in done.stdout:
+                yield f"{name}, context {n}: {done.stdout[-300:]}"
+
+
+def useless_dump(limpid, folder):
+    """A dump that cannot be compared with: its reason, and no good health."""
+    hidden = np.zeros((10, 64), np.float32)
+    hidden[3, 2] = np.nan
+    np.save(os.path.join(folder, "tokens.npy"), np.arange(5, 15, dtype=np.int32))
+    np.save(os.path.join(folder, "hidden.0.npy"), hidden)
+    done = run([limpid, "doctor", MODEL, "--quick", "--against", folder], status=2)
+    if "hidden.0 of the dump holds NaN or infinity at position 3" not in done.stdout:
+        yield done.stdout[-600:]
+    run([limpid, "doctor", MODEL, "--against", folder, "--until", "file"], status=2)
+
+
 def full_disk(limpid, folder):
     """What could not be written is no healthy model."""
     path = damaged(folder)
@@ -112,7 +139,7 @@ def full_disk(limpid, folder):
 def main():
     args = arguments(__doc__)
     checks = Checks(args)
-    for case in (healthy_model, damaged_model, cannot_run, full_disk):
+    for case in (healthy_model, damaged_model, cannot_run, short_contexts, useless_dump, full_disk):
         def in_folder(case=case):
             with tempfile.TemporaryDirectory(prefix="limpid-doctor-") as folder:
                 yield from case(args.limpid, folder)
