@@ -1,8 +1,8 @@
 # The doctor's clinic: planted faults are found, no sound model is accused. A part of the cases; all of
 # them are run for docs/clinic.md.
-set(clinic_mode --every 5)
+set(clinic_mode --every 6)
 if(LIMPID_SANITIZE)
-  set(clinic_mode --sanitizer --every 24)
+  set(clinic_mode --sanitizer --every 40)
 endif()
 add_test(NAME clinic
          COMMAND Python3::Interpreter -B ${CMAKE_CURRENT_LIST_DIR}/clinic.py $<TARGET_FILE:limpid>
