@@ -75,12 +75,24 @@ static void each(struct lp_trial *t, const struct lp_remedy *r,
     }
 }
 
+// The one layer that has a slot; -1 where several have it.
+static int32_t only_layer(struct lp_trial *t, enum lp_slot slot) {
+    int32_t only = -1;
+    for (int32_t l = 0; l < t->model->h.n_layers; l++) {
+        if (!lp_remedy_weight(t->model, l, slot)) continue;
+        if (only >= 0) return -1;
+        only = l;
+    }
+    return only;
+}
+
 // A remedy that accuses the tensor of a slot.
 static struct lp_remedy *add(struct lp_trial *t,
                              void (*apply)(struct lp_trial *, const struct lp_remedy *),
                              int32_t layer, enum lp_slot slot, const char *looks,
                              const char *change) {
     struct lp_remedy *r = lp_trial_add(t, apply);
+    if (layer < 0) layer = only_layer(t, slot);
     r->layer = layer;
     r->per_layer = true;
     r->from_layer = layer < 0 ? 0 : layer;
