@@ -99,6 +99,14 @@ static const char *remedy(const char *path, const struct lp_err *err) {
     return "Fetch or convert the file again.";
 }
 
+// Of missing parts the first is named.
+static void missing_part(const struct lp_err *err, char *out, size_t bytes) {
+    const char *list = strstr(err->text, "missing from its folder");
+    if (!list || !(list = strstr(list, "): "))) return;
+    list += 3;
+    snprintf(out, bytes, "%.*s", (int)strcspn(list, ", "), list);
+}
+
 // The whole file is at fault where its end or its set is; else the key or tensor that is named.
 static void container_fault(struct lp_exam *exam, const struct lp_err *err) {
     char what[LP_WHAT_BYTES], file[256], missing[320];
@@ -108,6 +116,7 @@ static void container_fault(struct lp_exam *exam, const struct lp_err *err) {
                  says(err, "part") || says(err, "not a GGUF") || says(err, "n_tensors") ||
                  says(err, "n_kv") || says(err, "cannot");
     if (whole || !lp_accuse_what(err->text, what)) snprintf(what, sizeof what, "%.127s", file);
+    missing_part(err, what, sizeof what);
     missing_bytes(path, file, err, missing, sizeof missing);
     lp_report_say(exam->report, LP_STAGE_FILE, LP_CHECK_FAULT, "container", "%s", err->text);
     lp_report_fault(exam->report, LP_STAGE_FILE, "container", -1, what, "%s. %s%s", err->text,

@@ -94,7 +94,7 @@ def _(m):
     return {"model.gguf": a + b + c}
 
 
-row("a part is missing", "m-00001-of-00003.gguf", "dsa_dense")(lambda m: named(parts(m), (0, None, 2)))
+row("a part is missing", "m-00002-of-00003.gguf", "dsa_dense")(lambda m: named(parts(m), (0, None, 2)))
 row("two parts swapped", "m-00002-of-00003.gguf", "dsa_dense")(lambda m: named(parts(m), (0, 2, 1)))
 row("the first part swapped", "m-00001-of-00003.gguf", "dsa_dense")(lambda m: named(parts(m), (1, 0, 2)))
 row("a part doubled", "m-00003-of-00003.gguf", "dsa_dense")(lambda m: named(parts(m), (0, 1, 1)))
