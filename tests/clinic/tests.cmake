@@ -1,6 +1,6 @@
 # The doctor's clinic: planted faults are found, no sound model is accused. A part of the cases; all of
 # them are run for docs/clinic.md.
-set(clinic_mode --every 6)
+set(clinic_mode --every 8)
 if(LIMPID_SANITIZE)
   set(clinic_mode --sanitizer --every 40)
 endif()
