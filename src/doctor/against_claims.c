@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/grow.h"
 #include "doctor/against.h"
 #include "model/probe_shape.h"
 
@@ -160,13 +161,8 @@ static int64_t broken_position(const struct maker *m, const struct lp_claim *cla
 static lp_status add(struct maker *m, struct lp_claim claim, const char *name) {
     struct lp_claims *c = m->out;
     if (!check_shape(m, &claim)) return LP_OK;
-    if (c->n == c->capacity) {
-        size_t capacity = c->capacity ? 2 * c->capacity : 64;
-        struct lp_claim *grown = lp_realloc(c->list, capacity, sizeof *grown);
-        if (!grown) return lp_err_memory(m->err, capacity * sizeof *grown, "a dump's claims");
-        c->list = grown;
-        c->capacity = capacity;
-    }
+    if (!LP_GROW(c->list, c->capacity, c->n + 1))
+        return lp_err_memory(m->err, 2 * c->n * sizeof *c->list, "a dump's claims");
     snprintf(claim.name, sizeof claim.name, "%s", name);
     claim.in_stream = claim.point == LP_PROBE_EMBED || claim.point == LP_PROBE_LAYER_OUT;
     for (size_t i = 0; i < c->n; i++) // the same under two names counts once

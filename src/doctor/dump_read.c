@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/checked.h"
 #include "base/file.h"
+#include "base/grow.h"
 #include "quant/quant.h"
 
 #define MAX_HEADER ((uint64_t)16 << 20) // of JSON, which becomes a tree of 40 times its size
@@ -38,13 +39,8 @@ static const struct {
 
 static lp_status add(struct lp_dump *d, const struct lp_dump_array *array, struct lp_str name,
                      struct lp_err *err) {
-    if (d->n == d->capacity) {
-        size_t capacity = d->capacity ? 2 * d->capacity : 64;
-        struct lp_dump_array *grown = lp_realloc(d->arrays, capacity, sizeof *grown);
-        if (!grown) return lp_err_memory(err, capacity * sizeof *grown, "the arrays of a dump");
-        d->arrays = grown;
-        d->capacity = capacity;
-    }
+    if (!LP_GROW(d->arrays, d->capacity, d->n + 1))
+        return lp_err_memory(err, 2 * d->n * sizeof *d->arrays, "the arrays of a dump");
     struct lp_dump_array *to = &d->arrays[d->n];
     *to = *array;
     if (!(to->name = lp_strndup(name.data, name.len)))
@@ -206,13 +202,8 @@ static lp_status read_npy(struct lp_dump *d, const char *name, const uint8_t *da
 
 static lp_status map_file(struct lp_dump *d, const char *path, struct lp_mapped *map,
                           struct lp_err *err) {
-    if (d->n_maps == d->maps_capacity) {
-        size_t capacity = d->maps_capacity ? 2 * d->maps_capacity : 16;
-        struct lp_mapped *grown = lp_realloc(d->maps, capacity, sizeof *grown);
-        if (!grown) return lp_err_memory(err, capacity * sizeof *grown, "the files of a dump");
-        d->maps = grown;
-        d->maps_capacity = capacity;
-    }
+    if (!LP_GROW(d->maps, d->maps_capacity, d->n_maps + 1))
+        return lp_err_memory(err, 2 * d->n_maps * sizeof *d->maps, "the files of a dump");
     lp_status status = lp_mapped_open(map, path, err);
     if (!status) d->maps[d->n_maps++] = *map;
     return status;

@@ -2,9 +2,6 @@
 #include "doctor/locate.h"
 
 #include <stdlib.h>
-const char *lp_part_name(enum lp_part part) {
-    return part == LP_PART_ATTENTION ? "attention" : part == LP_PART_FFN ? "ffn" : "none";
-}
 
 static int by_gain(const void *a, const void *b) {
     const struct lp_location *x = a, *y = b;

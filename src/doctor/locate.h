@@ -15,6 +15,5 @@ struct lp_location { // one half of a layer, left out
 // best first; those that were not reached last. Errors: as a reading's.
 lp_status lp_locate_by_skipping(struct lp_trial *trial, struct lp_location *out,
                                 struct lp_err *err);
-const char *lp_part_name(enum lp_part part); // "attention", "ffn"
 
 #endif

@@ -65,10 +65,6 @@ double lp_reading_floor(const struct lp_model *model) {
     return -FLOOR_SHARE * log((double)model->h.n_vocab);
 }
 
-double lp_reading_seconds(const struct lp_reading *r) {
-    return r->seconds;
-}
-
 // One row of logits against its target, as token `i` of the scores.
 static void score_row(const struct lp_reading *r, const float *z, int32_t target,
                       struct lp_scores *out, int64_t i) {

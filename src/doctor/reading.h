@@ -55,6 +55,5 @@ double lp_reading_floor(const struct lp_model *model);
 // lp_reading_new; INVALID (the vocabulary can take no text, or names tokens that the model has not).
 lp_status lp_reading_time_token(struct lp_model *model, const struct lp_tokenizer *tokenizer,
                                 const struct lp_gguf *gguf, double *seconds, struct lp_err *err);
-double lp_reading_seconds(const struct lp_reading *reading); // of the last whole run
 
 #endif

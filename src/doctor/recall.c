@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/clock.h"
 #include "doctor/patch.h"
 #include "doctor/tap.h"
 #include "model/runner.h"
@@ -28,7 +27,6 @@ struct lp_recall {
     int32_t *ids;       // [n_layers, n_queries, top_k]
     int32_t *counts;    // [n_layers, n_queries]
     bool has_mass;
-    double seconds;
     double *scores; // [n] scratch
     int32_t layer;  // that runs
 };
@@ -92,10 +90,6 @@ void lp_recall_free(struct lp_recall *r) {
     lp_free(r->counts);
     lp_free(r->scores);
     lp_free(r);
-}
-
-double lp_recall_seconds(const struct lp_recall *r) {
-    return r->seconds;
 }
 
 // ---- during the run -----------------------------------------------------------------------------
@@ -229,7 +223,6 @@ lp_status lp_recall_run(struct lp_recall *r, struct lp_recall_layer *out, struct
     struct lp_device *dev = r->model->dev;
     struct lp_patch patch = {.dev = dev};
     struct lp_tap tap = {.user = r, .sees_all = sees_all};
-    uint64_t start = lp_clock_ns();
     for (int32_t l = 0; l < r->model->h.n_layers; l++)
         lp_patch_set(&patch, &r->model->layers[l].mla.top_k, &r->top_k, sizeof r->top_k);
     lp_status status = patch.failed ? lp_err_memory(err, 64, "an experiment") : LP_OK;
@@ -239,6 +232,5 @@ lp_status lp_recall_run(struct lp_recall *r, struct lp_recall_layer *out, struct
     lp_patch_undo(&patch);
     r->has_mass = !status;
     for (int32_t l = 0; l < r->model->h.n_layers && !status; l++) measure_layer(r, l, &out[l]);
-    r->seconds = (double)(lp_clock_ns() - start) * 1e-9;
     return status;
 }

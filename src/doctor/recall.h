@@ -29,7 +29,6 @@ double lp_recall_skill(const struct lp_recall_layer *layer, double selected);
 
 // The first run measures attention too and must be of the unchanged model. out: [n_layers].
 lp_status lp_recall_run(struct lp_recall *recall, struct lp_recall_layer *out, struct lp_err *err);
-double lp_recall_seconds(const struct lp_recall *recall); // of the last run
 
 // Sums over one query, for tests: mass: [n] attention that adds up to 1; ids: [count] selected.
 void lp_recall_measure(const float *mass, int64_t n, const int32_t *ids, int32_t count,

@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/grow.h"
 #include "base/workers.h"
 
 #define KEEP_BYTES ((size_t)192 << 20)
@@ -60,15 +61,9 @@ void lp_trial_release(struct lp_trial *t) {
 struct lp_remedy *lp_trial_add(struct lp_trial *t,
                                void (*apply)(struct lp_trial *, const struct lp_remedy *)) {
     static _Thread_local struct lp_remedy nowhere;
-    if (t->n == t->capacity) {
-        size_t capacity = t->capacity ? 2 * t->capacity : 64;
-        struct lp_remedy *list = lp_realloc(t->list, capacity, sizeof *list);
-        if (!list) {
-            t->failed = true;
-            return &nowhere;
-        }
-        t->list = list;
-        t->capacity = capacity;
+    if (!LP_GROW(t->list, t->capacity, t->n + 1)) {
+        t->failed = true;
+        return &nowhere;
     }
     t->list[t->n] = (struct lp_remedy){
         .apply = apply, .layer = -1, .suspect = -1, .needed = LP_NEEDED_STRUCTURE};

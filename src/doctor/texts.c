@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/grow.h"
 #include "text/chat.h"
 
 // clang-format off
@@ -173,13 +174,8 @@ static bool first_token_from(const struct lp_tokenizer *tok, const int32_t *ids,
 }
 
 static lp_status push(struct lp_passages *p, const struct lp_passage *passage, struct lp_err *err) {
-    if (p->n == p->capacity) {
-        size_t capacity = p->capacity ? 2 * p->capacity : 32;
-        struct lp_passage *list = lp_realloc(p->list, capacity, sizeof *list);
-        if (!list) return lp_err_memory(err, capacity * sizeof *list, "texts");
-        p->list = list;
-        p->capacity = capacity;
-    }
+    if (!LP_GROW(p->list, p->capacity, p->n + 1))
+        return lp_err_memory(err, 2 * p->n * sizeof *p->list, "texts");
     p->list[p->n++] = *passage;
     p->n_tokens += passage->n_tokens;
     p->n_scored += passage->n_tokens - passage->first_scored;

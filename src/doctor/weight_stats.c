@@ -371,13 +371,6 @@ void lp_weight_stats_release(struct lp_weight_stats *stats) {
     *stats = (struct lp_weight_stats){0};
 }
 
-const struct lp_tensor_stats *lp_weight_stats_of(const struct lp_weight_stats *stats,
-                                                 const struct lp_gguf_tensor *tensor) {
-    for (uint64_t i = 0; i < stats->n; i++)
-        if (stats->tensors[i].tensor == tensor) return &stats->tensors[i];
-    return NULL;
-}
-
 double lp_matrix_rms(const struct lp_matrix_stats *m) {
     return m->n_values ? sqrt(m->sum_squares / (double)m->n_values) : 0;
 }

@@ -50,11 +50,8 @@ lp_status lp_weight_stats_make(struct lp_weight_stats *out, const struct lp_gguf
                                uint64_t budget_bytes, int n_threads, struct lp_err *err);
 void lp_weight_stats_release(struct lp_weight_stats *stats);
 
-const struct lp_tensor_stats *lp_weight_stats_of(const struct lp_weight_stats *stats,
-                                                 const struct lp_gguf_tensor *tensor); // or NULL
 double lp_matrix_rms(const struct lp_matrix_stats *m); // 0 for one without values
 double lp_tensor_rms(const struct lp_tensor_stats *t);
-
 struct lp_damage {
     uint64_t n_groups; // far too large
     int exponents;     // how many powers of two the largest lies above the middle

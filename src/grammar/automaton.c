@@ -3,7 +3,7 @@
 #include "grammar/automaton.h"
 
 #include "grammar/automaton_parts.h"
-#include "grammar/grow.h"
+#include "base/grow.h"
 
 #define MAX_STATES ((size_t)1 << 20)
 #define MAX_NEED 255 // fits lp_state.need

@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "base/utf8_step.h"
-#include "grammar/grow.h"
+#include "base/grow.h"
 
 #define MAX_TEXT_BYTES ((size_t)4 << 20)
 #define MAX_RANGES 500000

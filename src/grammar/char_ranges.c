@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "grammar/grow.h"
+#include "base/grow.h"
 
 void lp_char_ranges_release(struct lp_char_ranges *set) {
     lp_free(set->items);

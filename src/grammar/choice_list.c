@@ -2,7 +2,7 @@
 #include <jansson.h>
 
 #include "grammar/build.h"
-#include "grammar/grow.h"
+#include "base/grow.h"
 
 static lp_gb_node one_of(struct lp_gb *b, const json_t *list) {
     size_t n = json_array_size(list);

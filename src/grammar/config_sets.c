@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "grammar/grow.h"
+#include "base/grow.h"
 
 static uint32_t mix(uint32_t hash, uint32_t value) {
     uint64_t m = ((uint64_t)hash ^ value ^ 0x9e3779b9u) * 0xd6e8feb86659fd93u;

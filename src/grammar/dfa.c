@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "grammar/grow.h"
+#include "base/grow.h"
 
 #define MAX_SET_CONFIGS 4000
 #define MAX_SEEN 40000

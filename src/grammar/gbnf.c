@@ -10,7 +10,7 @@
 #include "base/map.h"
 #include "base/utf8_step.h"
 #include "grammar/build.h"
-#include "grammar/grow.h"
+#include "base/grow.h"
 
 #define MAX_NESTING 200 // of parentheses
 

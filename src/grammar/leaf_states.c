@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "grammar/automaton_parts.h"
-#include "grammar/grow.h"
+#include "base/grow.h"
 #include "grammar/utf8_ranges.h"
 
 static bool push_edge(struct lp_compile *c, uint8_t low, uint8_t high, uint32_t target) {

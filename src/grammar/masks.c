@@ -15,7 +15,7 @@
 // automaton's (dfa.h).
 #include "grammar/masks.h"
 
-#include "grammar/grow.h"
+#include "base/grow.h"
 
 #define MASK_BYTES ((size_t)8 << 20)
 #define N_LEVELS 3    // rules of the stack that are kept above a hole: 0, 1, 2

@@ -3,7 +3,7 @@
 #define LP_GRAMMAR_NODE_LIST_H
 
 #include "grammar/build.h"
-#include "grammar/grow.h"
+#include "base/grow.h"
 
 #define LP_GB_NODES(...)                                                                           \
     (const lp_gb_node[]){__VA_ARGS__},                                                             \

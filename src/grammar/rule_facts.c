@@ -3,7 +3,7 @@
 // rules without recursion.
 #include "grammar/rule_facts.h"
 
-#include "grammar/grow.h"
+#include "base/grow.h"
 #include "grammar/utf8_ranges.h"
 
 #define SATURATED 0x3FFFFFFFu

@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-#include "grammar/grow.h"
+#include "base/grow.h"
 
 #define MAX_TOKEN_BYTES 2048 // a longer token is never allowed
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/grow.h"
 #include "trace/trace_json.h"
 #include "trace/trace_parts.h"
 
@@ -69,19 +70,9 @@ struct numbers { // a set: added in any order, sorted before it is asked
     size_t n, capacity;
 };
 
-static bool grow(void **data, size_t n, size_t *capacity, size_t size) {
-    if (n < *capacity) return true;
-    size_t more = *capacity ? 2 * *capacity : 256;
-    void *grown = lp_realloc(*data, more, size);
-    if (!grown) return false;
-    *data = grown;
-    *capacity = more;
-    return true;
-}
-
 static bool add_number(struct numbers *set, int64_t number) {
     if (set->n && set->data[set->n - 1] == number) return true;
-    if (!grow((void **)&set->data, set->n, &set->capacity, sizeof *set->data)) return false;
+    if (!LP_GROW(set->data, set->capacity, set->n + 1)) return false;
     set->data[set->n++] = number;
     return true;
 }
@@ -173,7 +164,7 @@ lp_status lp_trace_text(const struct lp_trace *trace, const char *request_id, st
             ok = append(out, record, trace->start_ns);
             continue;
         }
-        ok = grow((void **)&all.data, all.n, &all.capacity, sizeof *all.data);
+        ok = LP_GROW(all.data, all.capacity, all.n + 1);
         if (ok) all.data[all.n++] = *record;
     }
     if (ok && request_id && trace) ok = append_request(trace, &all, request_id, out);

@@ -4,16 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool lp_view_grow(void *array, size_t n, size_t *max, size_t size) {
-    void **at = array;
-    if (n < *max) return true;
-    size_t more = *max ? *max * 2 : 8;
-    void *bigger = lp_realloc(*at, more, size);
-    if (!bigger) return false;
-    *at = bigger;
-    *max = more;
-    return true;
-}
+#include "base/grow.h"
 
 const char *lp_view_word(struct lp_view_index *index, const char *text) {
     struct lp_str key = lp_str_from(text);
@@ -21,7 +12,7 @@ const char *lp_view_word(struct lp_view_index *index, const char *text) {
     if (at != LP_MAP_NONE) return index->word_list[at];
     char *copy =
         index->n_words < LP_MAP_NONE ? lp_arena_strndup(&index->arena, text, key.len) : NULL;
-    if (!copy || !lp_view_grow(&index->word_list, index->n_words, &index->max_words, sizeof copy) ||
+    if (!copy || !LP_GROW(index->word_list, index->max_words, index->n_words + 1) ||
         !lp_map_add(&index->words, (struct lp_str){copy, key.len}, (uint32_t)index->n_words, NULL))
         return NULL;
     index->word_list[index->n_words++] = copy;
@@ -43,7 +34,7 @@ static bool tally(struct lp_view_index *index, struct lp_view_tallies *to, const
         to->n_others += n;
         return true;
     }
-    if (!lp_view_grow(&to->rows, to->n, &to->max, sizeof *to->rows)) return false;
+    if (!LP_GROW(to->rows, to->max, to->n + 1)) return false;
     to->rows[to->n++] = row;
     return true;
 }
@@ -64,9 +55,7 @@ static struct lp_view_seq *obtain_seq(struct lp_view_index *index, int64_t numbe
     struct lp_view_seq *seq = find_seq(index, number);
     if (seq || index->n_seqs >= LP_MAP_NONE) return seq;
     seq = lp_arena_alloc(&index->arena, 1, sizeof *seq);
-    if (!seq ||
-        !lp_view_grow(&index->seqs, index->n_seqs, &index->max_seqs, sizeof(struct lp_view_seq *)))
-        return NULL;
+    if (!seq || !LP_GROW(index->seqs, index->max_seqs, index->n_seqs + 1)) return NULL;
     *seq = (struct lp_view_seq){.number = number,
                                 .id = "",
                                 .what = "",
@@ -89,8 +78,7 @@ static bool add_step(struct lp_view_seq *seq, int64_t step) {
         last->last = step;
         return true;
     }
-    if (!lp_view_grow(&seq->steps, seq->n_ranges, &seq->max_ranges, sizeof *seq->steps))
-        return false;
+    if (!LP_GROW(seq->steps, seq->max_ranges, seq->n_ranges + 1)) return false;
     seq->steps[seq->n_ranges++] = (struct lp_view_range){step, step};
     return true;
 }
@@ -150,7 +138,7 @@ static bool is_end(const char *what) {
 static bool take_refusal(struct lp_view_index *index, const struct lp_view_event *event) {
     struct lp_view_refusal refusal = {"", event->time_us, lp_view_int(event, "n_prompt", 0), false};
     if (!keep_word(index, &refusal.id, event, "id") ||
-        !lp_view_grow(&index->refusals, index->n_refusals, &index->max_refusals, sizeof refusal))
+        !LP_GROW(index->refusals, index->max_refusals, index->n_refusals + 1))
         return false;
     index->refusals[index->n_refusals++] = refusal;
     return true;

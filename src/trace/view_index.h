@@ -77,9 +77,6 @@ lp_status lp_view_index_build(struct lp_view_index *index, struct lp_str trace,
                               struct lp_view_notes *notes, struct lp_err *err);
 void lp_view_index_release(struct lp_view_index *index);
 
-// Makes room in *array for one more element behind n of them; *max is how many there is room for.
-// False without memory.
-bool lp_view_grow(void *array, size_t n, size_t *max, size_t size);
 // A copy that lives as long as the index, the same for the same text. NULL without memory.
 const char *lp_view_word(struct lp_view_index *index, const char *text);
 // Marks what is of a request (view.h): index->selected, refusals. Once; *found: there is something.

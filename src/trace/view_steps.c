@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clean.h"
+#include "base/grow.h"
 
 #define LOOK_BACK 256    // steps: threads may write a little out of order
 #define MOST_LAYERS 1024 // of a step, runs of layers that attend alike
@@ -15,7 +16,7 @@ static bool obtain(struct lp_view_steps *steps, int64_t number, int64_t time_us,
     while (at > end && steps->rows[at - 1].step > number) at--;
     *step = at > 0 && steps->rows[at - 1].step == number ? &steps->rows[at - 1] : NULL;
     if (*step || (at == end && end > 0)) return true;
-    if (!lp_view_grow(&steps->rows, steps->n, &steps->max, sizeof *steps->rows)) return false;
+    if (!LP_GROW(steps->rows, steps->max, steps->n + 1)) return false;
     memmove(&steps->rows[at + 1], &steps->rows[at], (steps->n - at) * sizeof *steps->rows);
     steps->rows[at] = (struct lp_view_seq_step){.step = number,
                                                 .time_us = time_us,
@@ -91,8 +92,7 @@ static bool add_layers(struct lp_view_seq_step *step, struct lp_view_layers laye
         return true;
     }
     if (step->n_layers == MOST_LAYERS) return true;
-    if (!lp_view_grow(&step->layers, step->n_layers, &step->max_layers, sizeof *step->layers))
-        return false;
+    if (!LP_GROW(step->layers, step->max_layers, step->n_layers + 1)) return false;
     memmove(&step->layers[at + 1], &step->layers[at], (step->n_layers - at) * sizeof *step->layers);
     step->layers[at] = layers;
     step->n_layers++;
@@ -113,8 +113,7 @@ static bool take_attention(struct lp_view_steps *steps, struct lp_view_index *in
 static bool take_token(struct lp_view_steps *steps, struct lp_view_index *index,
                        struct lp_view_seq_step *step, const struct lp_view_event *event) {
     (void)index;
-    if (!lp_view_grow(&steps->tokens, steps->n_tokens, &steps->max_tokens, sizeof *steps->tokens))
-        return false;
+    if (!LP_GROW(steps->tokens, steps->max_tokens, steps->n_tokens + 1)) return false;
     if (step->n_given == 0) step->first_token = steps->n_tokens;
     if (step->first_token + step->n_given != steps->n_tokens) { // another step's are between
         steps->n_stray++;

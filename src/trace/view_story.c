@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/clean.h"
+#include "base/grow.h"
 #include "trace/view_words.h"
 
 #define SHOWN_TOKENS 12 // of a line; a trace has them all
@@ -42,9 +43,7 @@ static bool add_note(struct lp_view_story *story, struct lp_view_index *index, i
                      const char *text) {
     char clean[2048];
     const char *word = lp_view_word(index, lp_clean_text(clean, sizeof clean, lp_str_from(text)));
-    if (!word ||
-        !lp_view_grow(&story->notes, story->n_notes, &story->max_notes, sizeof *story->notes))
-        return false;
+    if (!word || !LP_GROW(story->notes, story->max_notes, story->n_notes + 1)) return false;
     story->notes[story->n_notes++] = (struct lp_view_note){time_us, word};
     return true;
 }

@@ -1,6 +1,6 @@
 // Room for one more element of an array that grows by doubling.
-#ifndef LP_GRAMMAR_GROW_H
-#define LP_GRAMMAR_GROW_H
+#ifndef LP_BASE_GROW_H
+#define LP_BASE_GROW_H
 
 #include <stdbool.h>
 #include <stddef.h>
