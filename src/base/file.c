@@ -82,3 +82,9 @@ out:
     *out_len = done;
     return LP_OK;
 }
+
+bool lp_file_is_same(const char *a, const char *b) {
+    struct stat x, y;
+    return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}

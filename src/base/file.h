@@ -2,6 +2,7 @@
 #ifndef LP_BASE_FILE_H
 #define LP_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -19,5 +20,8 @@ void lp_mapped_close(struct lp_mapped *map);
 // Reads a whole file of at most max_bytes (LIMIT past it) into memory from lp_alloc, terminated.
 lp_status lp_file_read(const char *path, uint64_t max_bytes, char **out, size_t *out_len,
                        struct lp_err *err);
+
+// Whether both paths lead to one file that is there. NULL is no file.
+bool lp_file_is_same(const char *a, const char *b);
 
 #endif

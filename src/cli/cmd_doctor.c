@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/args.h"
 #include "cli/doctor_print.h"
@@ -47,8 +48,8 @@ static void end_check(void *user, const struct lp_check *check) {
 static int check_output(const struct visit *v, const char *option, const char *path) {
     struct lp_err err;
     if (!path || is_stdout(path)) return EXIT_HEALTHY;
-    if (lp_name_ends(path, ".gguf") || lp_output_is_same(path, v->options.path) ||
-        lp_output_is_same(path, v->options.against))
+    if (lp_name_ends(path, ".gguf") || lp_file_is_same(path, v->options.path) ||
+        lp_file_is_same(path, v->options.against))
         return lp_usage(&lp_cmd_doctor, "%s is '%s', which is to be examined, not written to",
                         option, path);
     return lp_output_check(path, &err) ? could_not(&err) : EXIT_HEALTHY;

@@ -202,9 +202,9 @@ static int dump(struct dump *d, struct settings *s, limpid_model *model, const c
 
 // Outputs that are the model itself would destroy it.
 static int check_outputs(const struct settings *s, const char *model) {
-    const char *const paths[] = {s->logits, s->hidden, s->topk, s->common.trace};
+    const char *const paths[] = {s->logits, s->hidden, s->topk};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
-        if (paths[i] && lp_output_is_same(paths[i], model))
+        if (paths[i] && lp_file_is_same(paths[i], model))
             return lp_usage(&lp_cmd_dump, "'%s' is the model, and would be written over", paths[i]);
     return LP_EXIT_OK;
 }

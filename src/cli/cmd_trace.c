@@ -67,7 +67,7 @@ static int write_view(const struct input *in, const char *path, const char *requ
 // What is mapped must not be cut off while it is read.
 static int open_output(FILE **out, const char *output, const char *path) {
     if (!output) return LP_EXIT_OK;
-    if (lp_output_is_same(output, path))
+    if (lp_file_is_same(output, path))
         return lp_fail_text("%s is what is read; write elsewhere", output);
     FILE *file = fopen(output, "w");
     if (!file) return lp_fail_text("cannot write %s: %s", output, strerror(errno));

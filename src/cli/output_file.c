@@ -140,9 +140,3 @@ lp_status lp_output_write(const char *path, struct lp_str data, struct lp_err *e
         return fail("to standard output", err);
     return LP_OK;
 }
-
-bool lp_output_is_same(const char *a, const char *b) {
-    struct stat x, y;
-    return a && b && stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev &&
-           x.st_ino == y.st_ino;
-}

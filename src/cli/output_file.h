@@ -16,7 +16,4 @@ lp_status lp_output_check(const char *path, struct lp_err *err);
 // written to; "-" is standard output. Errors: IO.
 lp_status lp_output_write(const char *path, struct lp_str data, struct lp_err *err);
 
-// Whether both paths lead to one file that is there. NULL is no file.
-bool lp_output_is_same(const char *a, const char *b);
-
 #endif

@@ -134,7 +134,8 @@ lp_status lp_engine_grow(limpid_engine *engine, struct lp_page_table *table, int
                          struct lp_err *err);
 
 // engine_trace.c: what the trace tells of the engine and its sequences.
-// Opens e->trace (path: NULL or a file) and records the engine's facts.
+// Opens e->trace (path: NULL or a file) and records the engine's facts. INVALID for a file of the
+// model.
 lp_status lp_engine_open_trace(limpid_engine *engine, const char *path, struct lp_err *err);
 // The event of a change of state: "submitted", "admitted", "pre-empted", "ended", "failed",
 // "cancelled".

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "engine/request.h"
 #include "trace/crash.h"
 
@@ -54,7 +55,18 @@ static void trace_kernels(const limpid_engine *e) {
         trace_kernel(e, mla_ops[i], "", dev->backend->kernel(dev, mla_ops[i]));
 }
 
+// Opening the trace empties its file, so that must not be the model.
+static lp_status check_path(const limpid_engine *e, const char *path, struct lp_err *err) {
+    for (uint32_t i = 0; path && i < lp_gguf_n_shards(e->model->gguf); i++)
+        if (lp_file_is_same(path, lp_gguf_shard_path(e->model->gguf, i)))
+            return lp_err_set(err, LP_STATUS_INVALID,
+                              "the trace would be written over the model: '%s' is part of it",
+                              path);
+    return LP_OK;
+}
+
 lp_status lp_engine_open_trace(limpid_engine *e, const char *path, struct lp_err *err) {
+    if (check_path(e, path, err)) return LP_STATUS_INVALID;
     lp_status status = lp_trace_open(&e->trace, path, err);
     if (status) return status;
     e->settings.trace = e->trace;

@@ -78,6 +78,7 @@ def model_is_kept(limpid, folder):
     path = os.path.join(folder, "model.gguf")
     shutil.copy(MINI_MODEL, path)
     yield from ends(limpid, ["dump", path, "--tokens", "1,2", "--logits", path], b"", 2, "written over")
+    yield from ends(limpid, ["run", path, "-p", "hi", "-n", "1", "--trace", path], b"", 2, "written over")
     if open(path, "rb").read() != open(MINI_MODEL, "rb").read():
         yield "the model was written over"
 

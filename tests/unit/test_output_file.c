@@ -116,20 +116,6 @@ static void a_device_is_written_to_and_stays(void **state) {
     assert_non_null(strstr(err.text, "No space left"));
 }
 
-static void one_file_by_two_names(void **state) {
-    (void)state;
-    struct lp_err err;
-    assert_int_equal(lp_output_write("a", lp_str_from("text"), &err), LP_OK);
-    assert_int_equal(lp_output_write("b", lp_str_from("text"), &err), LP_OK);
-    assert_int_equal(symlink("a", "link"), 0);
-    assert_true(lp_output_is_same("a", "./a"));
-    assert_true(lp_output_is_same("a", "link"));
-    assert_false(lp_output_is_same("a", "b"));
-    assert_false(lp_output_is_same("missing", "missing"));
-    assert_false(lp_output_is_same(NULL, "a"));
-    assert_int_equal(unlink("a") | unlink("b") | unlink("link"), 0);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_check_leaves_nothing_behind),
@@ -138,7 +124,6 @@ int main(void) {
         cmocka_unit_test(an_old_file_is_replaced_behind_its_link),
         cmocka_unit_test(a_failure_leaves_the_old_file),
         cmocka_unit_test(a_device_is_written_to_and_stays),
-        cmocka_unit_test(one_file_by_two_names),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
