@@ -1,3 +1,5 @@
 lp_folder(gguf
   SOURCES gguf/gguf_read.c gguf/gguf_tensors.c gguf/gguf_shards.c gguf/gguf_get.c
-  LINK lp_quant lp_base)
+          gguf/gguf_write.c gguf/gguf_assemble.c gguf/json_members.c gguf/safetensors.c
+          gguf/safetensors_folder.c
+  LINK lp_quant lp_base PkgConfig::JANSSON)

@@ -2,7 +2,7 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,9 +12,9 @@
 #include "base/checked.h"
 #include "base/file.h"
 #include "base/grow.h"
+#include "gguf/safetensors.h"
 #include "quant/quant.h"
 
-#define MAX_HEADER ((uint64_t)16 << 20) // of JSON, which becomes a tree of 40 times its size
 #define MAX_NPY_HEADER ((uint64_t)1 << 16)
 #define MAX_FILES 100000
 
@@ -23,17 +23,19 @@ struct lp_dump {
     size_t n, capacity;
     struct lp_mapped *maps;
     size_t n_maps, maps_capacity;
+    struct lp_safetensors *safetensors; // or NULL
 };
 
-// The types by the names that both formats give them.
+// The types as both formats call them.
 static const struct {
     enum lp_dump_type type;
-    const char *safetensors, *npy;
+    enum lp_st_dtype safetensors;
+    const char *npy;
     uint64_t bytes;
 } types[] = {
-    {LP_DUMP_F32, "F32", "<f4", 4},    {LP_DUMP_F16, "F16", "<f2", 2},
-    {LP_DUMP_BF16, "BF16", "bf16", 2}, {LP_DUMP_F64, "F64", "<f8", 8},
-    {LP_DUMP_I32, "I32", "<i4", 4},    {LP_DUMP_I64, "I64", "<i8", 8},
+    {LP_DUMP_F32, LP_ST_F32, "<f4", 4},    {LP_DUMP_F16, LP_ST_F16, "<f2", 2},
+    {LP_DUMP_BF16, LP_ST_BF16, "bf16", 2}, {LP_DUMP_F64, LP_ST_F64, "<f8", 8},
+    {LP_DUMP_I32, LP_ST_I32, "<i4", 4},    {LP_DUMP_I64, LP_ST_I64, "<i8", 8},
 };
 #define N_TYPES (sizeof types / sizeof types[0])
 
@@ -49,6 +51,36 @@ static lp_status add(struct lp_dump *d, const struct lp_dump_array *array, struc
     return LP_OK;
 }
 
+// ---- safetensors ----
+
+static lp_status add_safetensors(struct lp_dump *d, struct lp_err *err) {
+    lp_status status = LP_OK;
+    for (uint64_t i = 0; i < lp_safetensors_count(d->safetensors) && !status; i++) {
+        const struct lp_st_array *from = lp_safetensors_at(d->safetensors, i);
+        struct lp_dump_array a = {.type = LP_DUMP_OTHER,
+                                  .n_dims = from->n_dims,
+                                  .n_values = from->n_values,
+                                  .data = from->data};
+        memcpy(a.dims, from->dims, sizeof a.dims);
+        memcpy(a.type_name, from->dtype_name, sizeof a.type_name);
+        for (size_t k = 0; k < N_TYPES; k++)
+            if (types[k].safetensors == from->dtype) a.type = types[k].type;
+        status = add(d, &a, lp_str_from(from->name), err);
+    }
+    return status;
+}
+
+// ---- npy ----
+
+struct source {
+    const char *from;
+    struct lp_err *err;
+};
+
+static lp_status broken(const struct source *s, const char *name, const char *what) {
+    return lp_err_set(s->err, LP_STATUS_FORMAT, "%s: array %.100s %s", s->from, name, what);
+}
+
 // The values of the shape, if they are as many as `bytes` of this type hold.
 static bool shape_fits(struct lp_dump_array *a, uint64_t bytes) {
     uint64_t n = 1, size;
@@ -61,82 +93,6 @@ static bool shape_fits(struct lp_dump_array *a, uint64_t bytes) {
         if (types[i].type == a->type) return lp_mul_u64(n, types[i].bytes, &size) && size == bytes;
     return false;
 }
-
-// ---- safetensors ----
-
-struct source {
-    const char *from;
-    const uint8_t *data; // behind the header
-    uint64_t n_bytes;
-    struct lp_err *err;
-};
-
-static lp_status broken(const struct source *s, const char *name, const char *what) {
-    return lp_err_set(s->err, LP_STATUS_FORMAT, "%s: array %.100s %s", s->from, name, what);
-}
-
-static lp_status add_json(struct lp_dump *d, const struct source *s, const char *name,
-                          const json_t *entry) {
-    struct lp_dump_array a = {.type = LP_DUMP_OTHER};
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    const json_t *shape = json_object_get(entry, "shape"),
-                 *offsets = json_object_get(entry, "data_offsets");
-    json_int_t begin = json_integer_value(json_array_get(offsets, 0)),
-               end = json_integer_value(json_array_get(offsets, 1));
-    if (!dtype || !json_is_array(shape) || json_array_size(offsets) != 2 ||
-        !json_is_integer(json_array_get(offsets, 0)) ||
-        !json_is_integer(json_array_get(offsets, 1)))
-        return broken(s, name, "has no dtype, shape or data_offsets");
-    if (begin < 0 || end < begin || (uint64_t)end > s->n_bytes)
-        return broken(s, name, "lies outside the file; it may have been cut short");
-    if (json_array_size(shape) > LP_DUMP_MAX_DIMS)
-        return broken(s, name, "has more than 8 dimensions");
-    a.n_dims = (int32_t)json_array_size(shape);
-    for (int32_t i = 0; i < a.n_dims; i++) {
-        const json_t *dim = json_array_get(shape, (size_t)i);
-        a.dims[i] = json_integer_value(dim);
-        if (!json_is_integer(dim) || a.dims[i] < 0)
-            return broken(s, name, "has a dimension that is no whole number");
-    }
-    snprintf(a.type_name, sizeof a.type_name, "%s", dtype);
-    for (size_t i = 0; i < N_TYPES; i++)
-        if (strcmp(dtype, types[i].safetensors) == 0) a.type = types[i].type;
-    if (!shape_fits(&a, (uint64_t)(end - begin)))
-        return broken(s, name, "has other bytes than its shape and dtype say");
-    a.data = s->data + begin;
-    return add(d, &a, lp_str_from(name), s->err);
-}
-
-static lp_status read_safetensors(struct lp_dump *d, const uint8_t *data, uint64_t n_bytes,
-                                  const char *from, struct lp_err *err) {
-    uint64_t n_header = 0;
-    for (int i = 7; i >= 0 && n_bytes >= 8; i--) n_header = n_header << 8 | data[i];
-    if (n_bytes < 8 || n_header > n_bytes - 8)
-        return lp_err_set(err, LP_STATUS_FORMAT,
-                          "%s is no safetensors file, or it has been cut short", from);
-    if (n_header > MAX_HEADER)
-        return lp_err_set(err, LP_STATUS_LIMIT,
-                          "%s has a header of %llu bytes, of which at most %llu are read; write "
-                          "fewer arrays",
-                          from, (unsigned long long)n_header, (unsigned long long)MAX_HEADER);
-    struct source s = {from, data + 8 + n_header, n_bytes - 8 - n_header, err};
-    json_error_t why;
-    json_t *root =
-        json_loadb((const char *)data + 8, (size_t)n_header, JSON_REJECT_DUPLICATES, &why);
-    lp_status status = LP_OK;
-    if (!json_is_object(root))
-        status = lp_err_set(err, LP_STATUS_FORMAT, "%s: its header is no JSON object: %s", from,
-                            root ? "" : why.text);
-    const char *name;
-    json_t *entry;
-    json_object_foreach(root, name, entry) {
-        if (!status && strcmp(name, "__metadata__") != 0) status = add_json(d, &s, name, entry);
-    }
-    json_decref(root);
-    return status;
-}
-
-// ---- npy ----
 
 // What stands behind 'key': in the dictionary; NULL if nothing does.
 static const char *value_of(const char *header, const char *key) {
@@ -180,7 +136,7 @@ static lp_status read_header(struct lp_dump_array *a, const char *header, const 
 
 static lp_status read_npy(struct lp_dump *d, const char *name, const uint8_t *data,
                           uint64_t n_bytes, const char *from, struct lp_err *err) {
-    struct source s = {from, data, n_bytes, err};
+    struct source s = {from, err};
     bool known = n_bytes >= 12 && memcmp(data, "\x93NUMPY", 6) == 0 && data[6] >= 1 && data[6] <= 3;
     uint64_t begins = known && data[6] > 1 ? 12 : 10, n_header = 0;
     if (!known) return broken(&s, name, "is no .npy file");
@@ -258,14 +214,13 @@ static lp_status read_folder(struct lp_dump *d, const char *path, struct lp_err 
 
 static lp_status read_path(struct lp_dump *d, const char *path, struct lp_err *err) {
     struct stat is;
-    struct lp_mapped map;
     if (stat(path, &is) != 0)
         return lp_err_set(err, LP_STATUS_IO, "cannot open the dump %s: %s", path, strerror(errno));
     if (S_ISDIR(is.st_mode)) return read_folder(d, path, err);
     const char *slash = strrchr(path, '/');
     if (ends_with(path, ".npy")) return read_npy_file(d, path, slash ? slash + 1 : path, err);
-    lp_status status = map_file(d, path, &map, err);
-    return status ? status : read_safetensors(d, map.data, map.n_bytes, path, err);
+    lp_status status = lp_safetensors_open(&d->safetensors, path, err);
+    return status ? status : add_safetensors(d, err);
 }
 
 static lp_status finish(struct lp_dump **out, struct lp_dump *d, lp_status status) {
@@ -286,7 +241,8 @@ lp_status lp_dump_read_safetensors(struct lp_dump **out, const void *data, uint6
                                    const char *from, struct lp_err *err) {
     struct lp_dump *d = lp_alloc(1, sizeof *d);
     if (!d) return lp_err_memory(err, sizeof *d, "a dump");
-    return finish(out, d, read_safetensors(d, data, n_bytes, from, err));
+    lp_status status = lp_safetensors_parse(&d->safetensors, data, n_bytes, from, err);
+    return finish(out, d, status ? status : add_safetensors(d, err));
 }
 
 lp_status lp_dump_read_npy(struct lp_dump **out, const char *name, const void *data,
@@ -302,6 +258,7 @@ void lp_dump_free(struct lp_dump *d) {
     for (size_t i = 0; i < d->n_maps; i++) lp_mapped_close(&d->maps[i]);
     lp_free(d->arrays);
     lp_free(d->maps);
+    lp_safetensors_close(d->safetensors);
     lp_free(d);
 }
 

@@ -56,13 +56,21 @@ struct lp_gguf_kv {
 struct lp_gguf_tensor {
     struct lp_str name;
     lp_type type;
-    uint32_t n_dims; // 1..4 as in the file
-    uint64_t ne[4];  // fastest axis first; unused ones are 1
-    const uint8_t *data;
+    uint32_t n_dims;            // 1..4 as in the file
+    uint64_t ne[4];             // fastest axis first; unused ones are 1
+    const uint8_t *data;        // NULL only where `mats` is not
+    const uint8_t *const *mats; // NULL, or [ne[2]]: matrices that do not lie in one piece. No file
+                                // read by lp_gguf_open or lp_gguf_parse has any; see
+                                // gguf_assemble.h
     uint64_t n_bytes;
     uint32_t shard;       // which part of the set
     uint64_t file_offset; // of the data, in that part
 };
+
+// Matrix m (ne[0] x ne[1] values) of a tensor; m < ne[2] * ne[3].
+static inline const uint8_t *lp_gguf_tensor_mat(const struct lp_gguf_tensor *t, uint64_t m) {
+    return t->mats ? t->mats[m] : t->data + t->n_bytes / (t->ne[2] * t->ne[3]) * m;
+}
 
 struct lp_gguf;
 

@@ -37,6 +37,8 @@ struct lp_gguf_part {
     char *path;
     const char *name;     // the last component of path, for messages
     struct lp_mapped map; // empty when the image is the caller's
+    char *image;          // its own copy of a header (gguf_assemble.c), or NULL
+    bool header_only;     // the data lies elsewhere: descriptors give sizes, no places
     const uint8_t *data;
     uint64_t n_bytes;
     uint32_t version, alignment;

@@ -28,6 +28,7 @@ static void part_release(struct lp_gguf_part *part) {
     lp_map_release(&part->keys);
     lp_arena_release(&part->strings);
     lp_mapped_close(&part->map);
+    lp_free(part->image);
     lp_free(part->path);
     *part = (struct lp_gguf_part){0};
 }

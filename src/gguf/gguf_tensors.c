@@ -79,7 +79,7 @@ static lp_status read_type(const struct lp_gguf_part *part, struct lp_cursor *c,
     uint32_t id;
     if (!lp_cursor_u32(c, &id)) return cut_off(part, t->name, err);
     const struct lp_type_info *info = lp_type_info(id);
-    if (!info || info->block_values == 0) {
+    if (!info || (info->in_memory_only && !part->header_only)) {
         char why[256];
         return lp_err_set(err, LP_STATUS_UNSUPPORTED, "tensor %.*s cannot be read: %s",
                           LP_STR_ARGS(t->name), lp_type_explain(id, why, sizeof why));
@@ -99,7 +99,7 @@ static lp_status read_type(const struct lp_gguf_part *part, struct lp_cursor *c,
                           " x %" PRIu64 " x %" PRIu64 " would have 2^63 bytes or more",
                           LP_STR_ARGS(t->name), info->name, t->ne[0], t->ne[1], t->ne[2], t->ne[3]);
     t->n_bytes = bytes;
-    if (bytes <= part->n_bytes) return LP_OK;
+    if (bytes <= part->n_bytes || part->header_only) return LP_OK;
     return lp_err_set(err, LP_STATUS_FORMAT,
                       "tensor %.*s needs %" PRIu64 " bytes (%s, %" PRIu64 " x %" PRIu64
                       " x %" PRIu64 " x %" PRIu64 "), but the file has only %" PRIu64
@@ -138,6 +138,7 @@ static lp_status place_data(struct lp_gguf *gguf, uint32_t shard, uint64_t heade
                             uint64_t sum, struct lp_err *err) {
     struct lp_gguf_part *part = &gguf->parts[shard];
     uint64_t n_bytes = part->n_bytes, start, end;
+    if (part->header_only) return LP_OK;
     if (!lp_align_u64(header_bytes, part->alignment, &start) || !lp_add_u64(start, sum, &end))
         return lp_err_set(err, LP_STATUS_FORMAT, "the tensor data would end past 2^64");
     struct lp_gguf_tensor *tensors = gguf->tensors + (gguf->n_tensors - part->n_tensors);

@@ -60,7 +60,10 @@ struct lp_block_nvfp4 { uint8_t d[4]; uint8_t qs[32]; } LP_BLOCK_PACKED;
 struct lp_block_q1_0 { uint16_t d; uint8_t qs[16]; } LP_BLOCK_PACKED;
 // qs[i] = | v(4i+3) | v(4i+2) | v(4i+1) | v(4i) |, two bits each: d (q - 1)
 struct lp_block_q2_0 { uint16_t d; uint8_t qs[16]; } LP_BLOCK_PACKED;
+// One row segment of an FP8 checkpoint with the scale of its 128 x 128 block: y = d E4M3(q)
+struct lp_block_f8_e4m3 { float d; uint8_t q[128]; } LP_BLOCK_PACKED;
 
+LP_BLOCK_CHECK(lp_block_f8_e4m3, F8_E4M3);
 LP_BLOCK_CHECK(lp_block_nvfp4, NVFP4);
 LP_BLOCK_CHECK(lp_block_q1_0, Q1_0);
 LP_BLOCK_CHECK(lp_block_q2_0, Q2_0);
@@ -235,6 +238,24 @@ static inline float lp_blocks_nvfp4_scale(uint8_t b) {
     float scale;
     memcpy(&scale, &bits, sizeof scale);
     return scale;
+}
+
+// The value of an OCP E4M3 byte (the "fn" kind: no infinities; 0x7f and 0xff are NaN): 1 sign bit,
+// 4 of exponent (bias 7), 3 of mantissa.
+static inline float lp_blocks_e4m3(uint8_t b) {
+    uint32_t exponent = (b >> 3) & 15, mantissa = b & 7, sign = (uint32_t)(b & 0x80) << 24;
+    float value;
+    uint32_t bits;
+    if ((b & 0x7f) == 0x7f)
+        bits = 0x7fc00000u;
+    else if (exponent == 0) {
+        value = (float)mantissa * 0x1p-9f;
+        memcpy(&bits, &value, sizeof bits);
+    } else
+        bits = (exponent - 7 + 127) << 23 | mantissa << 20;
+    bits |= sign;
+    memcpy(&value, &bits, sizeof value);
+    return value;
 }
 
 #endif

@@ -172,3 +172,9 @@ void lp_dequant_q8_k(const void *blocks, float *out, size_t n) {
     for (size_t i = 0; i < n / 256; i++, b++, out += 256)
         for (int j = 0; j < 256; j++) out[j] = b->d * (float)b->qs[j];
 }
+
+void lp_dequant_f8_e4m3(const void *blocks, float *out, size_t n) {
+    const struct lp_block_f8_e4m3 *b = blocks;
+    for (size_t i = 0; i < n / 128; i++, b++, out += 128)
+        for (int j = 0; j < 128; j++) out[j] = b->d * lp_blocks_e4m3(b->q[j]);
+}

@@ -12,7 +12,8 @@
 
 #include "base/status.h"
 
-// id in GGUF files, name, values per block, bytes per block
+// id in GGUF files, name, values per block, bytes per block. F8_E4M3 is in memory only (folders of
+// FP8 weights that are run in place): no file holds it, and the reader refuses its id.
 #define LP_TYPE_LIST(X)                                                                            \
     X(F32, 0, 1, 4)                                                                                \
     X(F16, 1, 1, 2)                                                                                \
@@ -48,25 +49,28 @@
     X(MXFP4, 39, 32, 17)                                                                           \
     X(NVFP4, 40, 64, 36)                                                                           \
     X(Q1_0, 41, 128, 18)                                                                           \
-    X(Q2_0, 42, 64, 18)
+    X(Q2_0, 42, 64, 18)                                                                            \
+    X(F8_E4M3, 43, 128, 132)
 
 typedef enum lp_type {
 #define LP_TYPE_ENUM(name, id, values, bytes) LP_TYPE_##name = id,
     LP_TYPE_LIST(LP_TYPE_ENUM)
 #undef LP_TYPE_ENUM
-        LP_TYPE_COUNT = 43
+        LP_TYPE_COUNT = 44
 } lp_type;
 
 struct lp_type_info {
     lp_type id;
     const char *name; // "Q4_K"
     uint32_t block_values, block_bytes;
-    bool is_weight; // may be the type of a weight matrix (not I8..I64, F64, Q8_1, Q8_K)
+    bool in_memory_only; // of no file: F8_E4M3
+    bool is_weight;      // may be the type of a weight matrix (not I8..I64, F64, Q8_1, Q8_K)
     // n values (a multiple of block_values) from blocks to float32, exactly as the format defines
     // them. NULL for the integer types and F64.
     void (*dequant)(const void *blocks, float *out, size_t n);
     // n float32 values to blocks, with the format's reference rounding. NULL where limpid has no
-    // quantiser (in this version: all but F32, F16, BF16, Q8_0, Q8_1, Q8_K, Q4_0, Q4_K, Q6_K).
+    // quantiser (all but F32, F16, BF16, Q8_0, Q8_1, Q8_K, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K, IQ4_NL,
+    // IQ4_XS).
     void (*quantize)(const float *in, void *blocks, size_t n);
 };
 
@@ -80,6 +84,13 @@ const char *lp_type_explain(uint32_t id, char *buffer, size_t buffer_bytes);
 
 // Bytes of a row of n values: false when n is no multiple of the block or the size overflows.
 bool lp_type_row_bytes(lp_type type, uint64_t n, uint64_t *bytes);
+
+// Quantises n_rows rows of n_in values (a multiple of the block) each. importance: [n_in], not
+// negative, how much the squared error of a column counts (the mean square of the activations that
+// meet it), or NULL: none known. All zeros over a block, or any that is not finite, count as none
+// known there. False for a type without a quantiser. Rounding formats ignore the importance.
+bool lp_quantize_rows(lp_type type, const float *in, void *blocks, int64_t n_rows, int64_t n_in,
+                      const float *importance);
 
 // Looks for a scale, or a value of a float type, that is NaN or infinite in n values (a multiple of
 // the block). Returns the index of the first block (value, for the float types) at fault, or -1.

@@ -18,10 +18,14 @@ LP_QUANTIZE_DECLARE(bf16);
 LP_QUANTIZE_DECLARE(q8_0);
 LP_QUANTIZE_DECLARE(q8_1);
 LP_QUANTIZE_DECLARE(q8_k);
-// Search for the scales of least weighted squared error (quantize_search.c)
+// Search for the scales of least squared error (quantize_search.c)
 LP_QUANTIZE_DECLARE(q4_0);
+LP_QUANTIZE_DECLARE(q5_0);
 LP_QUANTIZE_DECLARE(q4_k);
+LP_QUANTIZE_DECLARE(q5_k);
 LP_QUANTIZE_DECLARE(q6_k);
+LP_QUANTIZE_DECLARE(iq4_nl);
+LP_QUANTIZE_DECLARE(iq4_xs);
 #undef LP_QUANTIZE_DECLARE
 
 #endif

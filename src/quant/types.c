@@ -33,7 +33,7 @@ struct row {
 #define NOWHERE 0, {0}
 #define ROW(name, weight, dequant, quantize, ...)                                                  \
     [LP_TYPE_##name] = {{LP_TYPE_##name, #name, LP_BLOCK_VALUES_##name, LP_BLOCK_BYTES_##name,     \
-                         weight, dequant, quantize},                                               \
+                         LP_TYPE_##name == LP_TYPE_F8_E4M3, weight, dequant, quantize},            \
                         __VA_ARGS__}
 
 static const struct row rows[LP_TYPE_COUNT] = {
@@ -42,14 +42,14 @@ static const struct row rows[LP_TYPE_COUNT] = {
     ROW(BF16, WEIGHT, lp_dequant_bf16, lp_quantize_bf16, SCALE_BF16, START),
     ROW(Q4_0, WEIGHT, lp_dequant_q4_0, lp_quantize_q4_0, SCALE_F16, AT(lp_block_q4_0, d)),
     ROW(Q4_1, WEIGHT, lp_dequant_q4_1, NULL, SCALE_F16, AT2(lp_block_q4_1, d, m)),
-    ROW(Q5_0, WEIGHT, lp_dequant_q5_0, NULL, SCALE_F16, AT(lp_block_q5_0, d)),
+    ROW(Q5_0, WEIGHT, lp_dequant_q5_0, lp_quantize_q5_0, SCALE_F16, AT(lp_block_q5_0, d)),
     ROW(Q5_1, WEIGHT, lp_dequant_q5_1, NULL, SCALE_F16, AT2(lp_block_q5_1, d, m)),
     ROW(Q8_0, WEIGHT, lp_dequant_q8_0, lp_quantize_q8_0, SCALE_F16, AT(lp_block_q8_0, d)),
     ROW(Q8_1, NO_WEIGHT, lp_dequant_q8_1, lp_quantize_q8_1, SCALE_F16, AT2(lp_block_q8_1, d, s)),
     ROW(Q2_K, WEIGHT, lp_dequant_q2_k, NULL, SCALE_F16, AT2(lp_block_q2_k, d, dmin)),
     ROW(Q3_K, WEIGHT, lp_dequant_q3_k, NULL, SCALE_F16, AT(lp_block_q3_k, d)),
     ROW(Q4_K, WEIGHT, lp_dequant_q4_k, lp_quantize_q4_k, SCALE_F16, AT2(lp_block_q4_k, d, dmin)),
-    ROW(Q5_K, WEIGHT, lp_dequant_q5_k, NULL, SCALE_F16, AT2(lp_block_q5_k, d, dmin)),
+    ROW(Q5_K, WEIGHT, lp_dequant_q5_k, lp_quantize_q5_k, SCALE_F16, AT2(lp_block_q5_k, d, dmin)),
     ROW(Q6_K, WEIGHT, lp_dequant_q6_k, lp_quantize_q6_k, SCALE_F16, AT(lp_block_q6_k, d)),
     ROW(Q8_K, NO_WEIGHT, lp_dequant_q8_k, lp_quantize_q8_k, SCALE_F32, AT(lp_block_q8_k, d)),
     ROW(IQ2_XXS, WEIGHT, lp_dequant_iq2_xxs, NULL, SCALE_F16, AT(lp_block_iq2_xxs, d)),
@@ -59,14 +59,15 @@ static const struct row rows[LP_TYPE_COUNT] = {
     ROW(IQ3_S, WEIGHT, lp_dequant_iq3_s, NULL, SCALE_F16, AT(lp_block_iq3_s, d)),
     ROW(IQ1_S, WEIGHT, lp_dequant_iq1_s, NULL, SCALE_F16, AT(lp_block_iq1_s, d)),
     ROW(IQ1_M, WEIGHT, lp_dequant_iq1_m, NULL, SCALE_IQ1_M, AT(lp_block_iq1_m, scales)),
-    ROW(IQ4_NL, WEIGHT, lp_dequant_iq4_nl, NULL, SCALE_F16, AT(lp_block_iq4_nl, d)),
-    ROW(IQ4_XS, WEIGHT, lp_dequant_iq4_xs, NULL, SCALE_F16, AT(lp_block_iq4_xs, d)),
+    ROW(IQ4_NL, WEIGHT, lp_dequant_iq4_nl, lp_quantize_iq4_nl, SCALE_F16, AT(lp_block_iq4_nl, d)),
+    ROW(IQ4_XS, WEIGHT, lp_dequant_iq4_xs, lp_quantize_iq4_xs, SCALE_F16, AT(lp_block_iq4_xs, d)),
     ROW(TQ1_0, WEIGHT, lp_dequant_tq1_0, NULL, SCALE_F16, AT(lp_block_tq1_0, d)),
     ROW(TQ2_0, WEIGHT, lp_dequant_tq2_0, NULL, SCALE_F16, AT(lp_block_tq2_0, d)),
     ROW(MXFP4, WEIGHT, lp_dequant_mxfp4, NULL, SCALE_NONE, NOWHERE),
     ROW(NVFP4, WEIGHT, lp_dequant_nvfp4, NULL, SCALE_NONE, NOWHERE),
     ROW(Q1_0, WEIGHT, lp_dequant_q1_0, NULL, SCALE_F16, AT(lp_block_q1_0, d)),
     ROW(Q2_0, WEIGHT, lp_dequant_q2_0, NULL, SCALE_F16, AT(lp_block_q2_0, d)),
+    ROW(F8_E4M3, WEIGHT, lp_dequant_f8_e4m3, NULL, SCALE_F32, AT(lp_block_f8_e4m3, d)),
     ROW(I8, NO_WEIGHT, NULL, NULL, SCALE_NONE, NOWHERE),
     ROW(I16, NO_WEIGHT, NULL, NULL, SCALE_NONE, NOWHERE),
     ROW(I32, NO_WEIGHT, NULL, NULL, SCALE_NONE, NOWHERE),
@@ -93,8 +94,8 @@ struct foreign {
 
 // Once in GGUF: 4 and 5 until 2023, the others (repacked copies of Q4_0 and IQ4_NL) until 2024.
 static const struct foreign removed[] = {
-    {4, "Q4_2"},        {5, "Q4_3"},         {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
-    {33, "Q4_0_8_8"},   {36, "IQ4_NL_4_4"},  {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
+    {4, "Q4_2"},      {5, "Q4_3"},        {31, "Q4_0_4_4"},   {32, "Q4_0_4_8"},
+    {33, "Q4_0_8_8"}, {36, "IQ4_NL_4_4"}, {37, "IQ4_NL_4_8"}, {38, "IQ4_NL_8_8"},
 };
 
 // Private to ik_llama.cpp; its ids below 43 overlap with GGUF's and cannot be told apart. Its
@@ -102,18 +103,18 @@ static const struct foreign removed[] = {
 #define IK_FIRST 97
 #define IK_LAST 399
 static const struct foreign ik[] = {
-    {133, "Q6_0"},        {134, "IQ1_BN"},      {135, "IQ2_BN"},      {137, "IQ2_K"},
-    {138, "IQ3_K"},       {139, "IQ4_K"},       {140, "IQ5_K"},       {141, "IQ6_K"},
-    {144, "IQ4_KS"},      {145, "IQ2_KS"},      {146, "IQ4_KSS"},     {148, "Q8_K32"},
-    {151, "Q8_KV"},       {152, "IQ5_KS"},      {153, "IQ2_KT"},      {154, "IQ3_KT"},
-    {155, "IQ4_KT"},      {156, "IQ3_KS"},      {157, "IQ2_KL"},      {158, "IQ1_KT"},
-    {202, "Q4_0_R8"},     {206, "Q5_0_R4"},     {208, "Q8_0_R8"},     {210, "Q2_K_R4"},
-    {211, "Q3_K_R4"},     {212, "Q4_K_R4"},     {213, "Q5_K_R4"},     {214, "Q6_K_R4"},
-    {216, "IQ2_XXS_R4"},  {217, "IQ2_XS_R4"},   {218, "IQ3_XXS_R4"},  {219, "IQ1_S_R4"},
-    {220, "IQ4_NL_R4"},   {221, "IQ3_S_R4"},    {222, "IQ2_S_R4"},    {223, "IQ4_XS_R8"},
-    {229, "IQ1_M_R4"},    {230, "BF16_R16"},    {233, "Q6_0_R4"},     {335, "IQ2_BN_R4"},
-    {337, "IQ2_K_R4"},    {338, "IQ3_K_R4"},    {339, "IQ4_K_R4"},    {340, "IQ5_K_R4"},
-    {344, "IQ4_KS_R4"},   {352, "IQ5_KS_R4"},   {397, "Q8_K_R16"},    {398, "Q8_KV_R8"},
+    {133, "Q6_0"},       {134, "IQ1_BN"},    {135, "IQ2_BN"},     {137, "IQ2_K"},
+    {138, "IQ3_K"},      {139, "IQ4_K"},     {140, "IQ5_K"},      {141, "IQ6_K"},
+    {144, "IQ4_KS"},     {145, "IQ2_KS"},    {146, "IQ4_KSS"},    {148, "Q8_K32"},
+    {151, "Q8_KV"},      {152, "IQ5_KS"},    {153, "IQ2_KT"},     {154, "IQ3_KT"},
+    {155, "IQ4_KT"},     {156, "IQ3_KS"},    {157, "IQ2_KL"},     {158, "IQ1_KT"},
+    {202, "Q4_0_R8"},    {206, "Q5_0_R4"},   {208, "Q8_0_R8"},    {210, "Q2_K_R4"},
+    {211, "Q3_K_R4"},    {212, "Q4_K_R4"},   {213, "Q5_K_R4"},    {214, "Q6_K_R4"},
+    {216, "IQ2_XXS_R4"}, {217, "IQ2_XS_R4"}, {218, "IQ3_XXS_R4"}, {219, "IQ1_S_R4"},
+    {220, "IQ4_NL_R4"},  {221, "IQ3_S_R4"},  {222, "IQ2_S_R4"},   {223, "IQ4_XS_R8"},
+    {229, "IQ1_M_R4"},   {230, "BF16_R16"},  {233, "Q6_0_R4"},    {335, "IQ2_BN_R4"},
+    {337, "IQ2_K_R4"},   {338, "IQ3_K_R4"},  {339, "IQ4_K_R4"},   {340, "IQ5_K_R4"},
+    {344, "IQ4_KS_R4"},  {352, "IQ5_KS_R4"}, {397, "Q8_K_R16"},   {398, "Q8_KV_R8"},
     {399, "Q8_K_R8"},
 };
 
@@ -165,8 +166,7 @@ DEFINE_ANY(any_64, uint64_t)
 
 static bool any_iq1_m(const uint8_t *at, size_t n, size_t stride) {
     bool bad = false;
-    for (size_t i = 0; i < n; i++)
-        bad |= (lp_blocks_iq1_m_d(at + i * stride) & 0x7c00) == 0x7c00;
+    for (size_t i = 0; i < n; i++) bad |= (lp_blocks_iq1_m_d(at + i * stride) & 0x7c00) == 0x7c00;
     return bad;
 }
 
@@ -174,17 +174,21 @@ static bool any_iq1_m(const uint8_t *at, size_t n, size_t stride) {
 static bool any_nonfinite(const struct row *row, const uint8_t *at, size_t n) {
     size_t stride = row->info.block_bytes, first = row->scale_at[0];
     switch (row->scale) {
-    case SCALE_NONE: return false;
+    case SCALE_NONE:
+        return false;
     case SCALE_F16:
         if (stride == 2) return any_16(at, n, 2, 0x7c00); // F16 itself: contiguous, vectorised
         return any_16(at + first, n, stride, 0x7c00) ||
                (row->n_scales == 2 && any_16(at + row->scale_at[1], n, stride, 0x7c00));
-    case SCALE_BF16: return any_16(at, n, 2, 0x7f80);
+    case SCALE_BF16:
+        return any_16(at, n, 2, 0x7f80);
     case SCALE_F32:
         if (stride == 4) return any_32(at, n, 4, 0x7f800000);
         return any_32(at + first, n, stride, 0x7f800000);
-    case SCALE_F64: return any_64(at, n, 8, 0x7ff0000000000000);
-    case SCALE_IQ1_M: return any_iq1_m(at + first, n, stride);
+    case SCALE_F64:
+        return any_64(at, n, 8, 0x7ff0000000000000);
+    case SCALE_IQ1_M:
+        return any_iq1_m(at + first, n, stride);
     }
     return false;
 }

@@ -1,0 +1,3 @@
+// The quantisers that search, for any machine.
+#define NAME lp_quantize_search_plain
+#include "quant/quantize_search_body.h"
