@@ -5,7 +5,7 @@
 //
 // Experts: the file has one stack where the checkpoint has a tensor for each, numbered in the
 // place of "*".
-#include "doctor/hf_names.h"
+#include "hf/hf_names.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 // The two names of a tensor: in a GGUF file, and in the Hugging Face checkpoint that it was made
 // from. Covers what binding.c binds: glm_moe_dsa, deepseek_v2, deepseek_v3, deepseek_v32, kimi_k2,
 // glm4_moe(_lite), llama, mixtral, qwen2, qwen3.
-#ifndef LP_DOCTOR_HF_NAMES_H
-#define LP_DOCTOR_HF_NAMES_H
+#ifndef LP_HF_HF_NAMES_H
+#define LP_HF_HF_NAMES_H
 
 #include <stdbool.h>
 #include <stddef.h>

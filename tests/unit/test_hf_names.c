@@ -1,7 +1,7 @@
 // Names of the checkpoints as transformers writes them, and the wrong ways in which files spell them.
 #include "lp_test.h"
 
-#include "doctor/hf_names.h"
+#include "hf/hf_names.h"
 
 static const struct lp_arch *arch(const char *name) {
     return lp_arch_find(lp_str_from(name));

@@ -1,0 +1,1 @@
+lp_fuzz(hf_config hf)

@@ -1,0 +1,1 @@
+lp_fuzz(imatrix files)
