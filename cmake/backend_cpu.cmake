@@ -2,7 +2,7 @@
 # after cpu_features.c has seen that the CPU has what it was compiled for.
 set(LP_CPU_SOURCES backend/kernels.c)
 foreach(stem cpu_device cpu_features cpu_selfcheck cpu_mat_scratch cpu_matmul cpu_head_matmul cpu_experts
-             cpu_quantize_act_avx2 cpu_matmul_plain cpu_matmul_avx2 cpu_matmul_avx2_q32
+             cpu_quantize_act_avx2 cpu_matmul_plain cpu_matmul_avx2 cpu_matmul_avx2_f8 cpu_matmul_avx2_q32
              cpu_matmul_avx2_k cpu_matmul_avx2_iq cpu_matmul_vnni
              cpu_attn cpu_attn_mla cpu_attn_mla_expanded cpu_attn_gqa cpu_indexer
              cpu_elementwise cpu_router cpu_lanes_plain cpu_lanes_avx2 cpu_lanes_avx512)

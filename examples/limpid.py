@@ -37,6 +37,10 @@ class limpid_model_info(Structure):
                 ("n_tensors", c_uint64), ("n_bound", c_uint64), ("n_ignored", c_uint64), ("has_chat_template", c_bool)]
 
 
+class limpid_model_sampling(Structure):
+    _fields_ = [(name, c_double) for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")]
+
+
 class limpid_engine_options(Structure):
     _fields_ = [("n_context", c_int64), ("n_kv_tokens", c_int64), ("kv_type", c_char_p), ("route", c_char_p),
                 ("chunk", c_int64), ("max_batch_tokens", c_int64), ("max_seqs", c_int32), ("max_queue", c_int32),
@@ -135,6 +139,7 @@ FUNCTIONS = {
     "limpid_model_open": (c_int, _out, c_char_p, POINTER(limpid_model_options), _err),
     "limpid_model_close": (None, _handle),
     "limpid_model_get_info": (limpid_model_info, _handle),
+    "limpid_model_get_sampling": (limpid_model_sampling, _handle),
     "limpid_tokenize": (c_int, _handle, c_char_p, c_size_t, c_uint, *_bytes, _err),
     "limpid_detokenize": (c_int, _handle, POINTER(c_int32), c_size_t, c_bool, *_bytes, _err),
     "limpid_token_bytes": (c_int, _handle, c_int32, *_bytes, _err),

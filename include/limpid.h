@@ -63,7 +63,7 @@ typedef struct limpid_error {
     char text[1024];
 } limpid_error;
 
-typedef struct limpid_model limpid_model;       // a GGUF file: weights, tokenizer, a device
+typedef struct limpid_model limpid_model;       // a file or folder: weights, tokenizer, a device
 typedef struct limpid_engine limpid_engine;     // scheduler, KV cache and scratch over a model
 typedef struct limpid_sequence limpid_sequence; // tokens in the cache
 typedef struct limpid_request limpid_request;   // a generation in progress
@@ -85,7 +85,8 @@ typedef struct limpid_model_options {
 
 limpid_model_options limpid_model_default_options(void);
 
-// Opens a file, or a split set by any of its parts, and checks all of it (docs/gguf.md).
+// Opens a GGUF file, a split set by any of its parts, or a Hugging Face folder (config.json,
+// tokenizer.json, safetensors), and checks all of it (docs/gguf.md).
 limpid_status limpid_model_open(limpid_model **out, const char *path,
                                 const limpid_model_options *options, limpid_error *err);
 void limpid_model_close(limpid_model *model); // after its engines; NULL is allowed
@@ -103,6 +104,15 @@ typedef struct limpid_model_info {
 
 // After vocab_only what describes the weights is 0, "" or "none".
 limpid_model_info limpid_model_get_info(const limpid_model *model);
+
+// What the file suggests to sample with (its keys general.sampling.*; of a folder:
+// generation_config.json), as it stands there: out of range perhaps. NAN where it says nothing.
+// limpid_request_default_options knows nothing of it.
+typedef struct limpid_model_sampling {
+    double temperature, top_p, top_k, min_p, repetition_penalty;
+} limpid_model_sampling;
+
+limpid_model_sampling limpid_model_get_sampling(const limpid_model *model);
 
 // ---- text ----
 

@@ -34,8 +34,11 @@ void lp_key_rows_close(struct lp_key_rows *rows) {
 
 void lp_probe_weight_row(struct lp_device *dev, const struct lp_weight *w, int64_t mat, int64_t row,
                          void *bytes, float *out) {
-    const char *from =
-        (const char *)w->data + (size_t)mat * w->mat_bytes + (size_t)row * w->row_bytes;
+    const uint8_t *from = lp_weight_mat(w, mat) + (size_t)row * w->row_bytes;
     dev->backend->read(dev, bytes, from, w->row_bytes);
     lp_type_info(w->type)->dequant(bytes, out, (size_t)w->n_in);
+    if (!w->scales) return;
+    float factor;
+    dev->backend->read(dev, &factor, w->scales + mat, sizeof factor);
+    for (int64_t i = 0; i < w->n_in; i++) out[i] *= factor;
 }

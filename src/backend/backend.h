@@ -10,7 +10,8 @@
 //       among them, how many threads run, or how the pages of a cache are placed. Bit for bit.
 //   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the bound
 //       that the operation's test states. Kernels for block-quantised weights may round the activation
-//       row to 8 bits per block of 32 (docs/numerics.md); float weights (F32, F16, BF16) may not.
+//       row to 8 bits per block of 32 (docs/numerics.md); those for floats (F32, F16, BF16, F8_E4M3) may
+//       not: lp_weight_may_round.
 //   B4. NaN and infinity go through: a non-finite input gives a non-finite output in that row.
 //   B5. Operations do not fail: sizes and types were checked when the plan was made (supports). No
 //       operation allocates; scratch comes from the device, sized by lp_backend.reserve.
@@ -26,14 +27,46 @@
 #include "quant/quant.h"
 
 // A weight: n_mats matrices [n_out, n_in], rows contiguous blocks of `type` (as in the GGUF file).
-// Matrix m begins at data + m * mat_bytes, its row r at + r * row_bytes.
+// Matrix m begins at lp_weight_mat, its row r at + r * row_bytes. What a product with matrix m gives
+// is multiplied by scales[m] (the factor that NVFP4 files keep beside a tensor), before bias and
+// accumulation; an embedding's rows too.
 struct lp_weight {
-    const void *data; // device memory (host backends: the mapped file)
+    const void *data; // device memory (host backends: the mapped file); NULL where there are mats
+    const uint8_t *const *mats; // NULL, or [n_mats]: matrices that do not lie in one piece
+    size_t mats_offset;         // of the first row in each of mats
+    const float *scales;        // NULL (all 1), or [n_mats]; device memory
     lp_type type;
     int64_t n_in, n_out, n_mats;
     size_t row_bytes, mat_bytes;
     const char *name; // for messages and traces
 };
+
+static inline const uint8_t *lp_weight_mat(const struct lp_weight *w, int64_t m) {
+    return w->mats ? w->mats[m] + w->mats_offset
+                   : (const uint8_t *)w->data + (size_t)m * w->mat_bytes;
+}
+static inline float lp_weight_scale(const struct lp_weight *w, int64_t m) {
+    return w->scales ? w->scales[m] : 1.0f;
+}
+static inline bool lp_weight_may_round(lp_type type) { // B3
+    const struct lp_type_info *info = lp_type_info((uint32_t)type);
+    return info->block_values > 1 && type != LP_TYPE_F8_E4M3;
+}
+// Rows first_row ... + n_out - 1 of matrices first_mat ... + n_mats - 1, as a weight of its own.
+static inline struct lp_weight lp_weight_part(const struct lp_weight *w, int64_t first_mat,
+                                              int64_t n_mats, int64_t first_row, int64_t n_out) {
+    struct lp_weight part = *w;
+    size_t skip = (size_t)first_row * w->row_bytes;
+    part.n_mats = n_mats;
+    part.n_out = n_out;
+    if (w->scales) part.scales = w->scales + first_mat;
+    if (w->mats) {
+        part.mats = w->mats + first_mat;
+        part.mats_offset = w->mats_offset + skip;
+    } else
+        part.data = lp_weight_mat(w, first_mat) + skip;
+    return part;
+}
 
 // One kind of cached state of one sequence and layer: rows of `width` values of `type` (F32, F16,
 // BF16 or Q8_0), in pages of page_tokens rows. Position p has slot s = p + slot_offset, whose row is

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "doctor/accuse.h"
 #include "doctor/file_checks.h"
-#include "doctor/hf_names.h"
+#include "hf/hf_names.h"
 
 #define MAX_NOTES 6       // of ignored tensors, by reason, and of names
 #define INDEXER_TENSORS 5 // of a layer

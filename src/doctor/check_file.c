@@ -29,7 +29,9 @@ static const char *other_content(const char *path) {
         {"<!DOCTYPE", 0, "It is a web page: the download was answered by an error or a login."},
         {"<html", 0, "It is a web page: the download was answered by an error or a login."},
         {"{\"", 0, "It is JSON, perhaps an error message in place of the file: look into it."},
-        {"{\"", 8, "It is a safetensors checkpoint: convert it to GGUF first."},
+        {"{\"", 8,
+         "It is a safetensors checkpoint: name its folder, which must hold config.json and "
+         "tokenizer.json too."},
         {"PK\x03\x04", 0,
          "It is a ZIP archive or a PyTorch checkpoint: unpack or convert it first."},
         {"\x1f\x8b", 0, "It is compressed with gzip: unpack it first."},
@@ -127,9 +129,12 @@ static void container_fault(struct lp_exam *exam, const struct lp_err *err) {
 
 static void container_ok(struct lp_exam *exam) {
     const struct lp_gguf *g = exam->gguf;
-    char figure[64];
+    char figure[64], format[64];
     uint32_t n = lp_gguf_n_shards(g);
+    bool folder = exam->file.hf != NULL;
     snprintf(figure, sizeof figure, "%u part%s", n, n == 1 ? "" : "s");
+    snprintf(format, sizeof format, "GGUF version %u", lp_gguf_version(g));
+    if (folder) snprintf(format, sizeof format, "config.json and safetensors");
     struct lp_check_note note = {.stage = LP_STAGE_FILE,
                                  .outcome = LP_CHECK_OK,
                                  .name = "container",
@@ -138,9 +143,8 @@ static void container_ok(struct lp_exam *exam) {
                                  .value = n,
                                  .limit = n};
     lp_report_check(exam->report, &note,
-                    "GGUF version %u, %s bytes, %s keys, %s tensors; every offset and size lies in "
-                    "its file",
-                    lp_gguf_version(g), lp_accuse_number(lp_gguf_file_bytes(g)).text,
+                    "%s, %s bytes, %s keys, %s tensors; every offset and size lies in its file",
+                    format, lp_accuse_number(lp_gguf_file_bytes(g)).text,
                     lp_accuse_number(lp_gguf_n_kv(g)).text,
                     lp_accuse_number(lp_gguf_n_tensors(g)).text);
 }
@@ -236,10 +240,11 @@ static lp_status check_contents(struct lp_exam *exam, struct lp_err *err) {
 
 lp_status lp_check_file(struct lp_exam *exam, struct lp_err *err) {
     struct lp_err why = {0};
-    lp_status status = lp_gguf_open(&exam->gguf, exam->options->path, &why);
+    lp_status status =
+        lp_model_file_open(&exam->file, exam->options->path, exam->options->n_threads, &why);
+    exam->gguf = exam->file.gguf;
     if (status == LP_STATUS_MEMORY) return lp_err_set(err, status, "%s", why.text);
     if (status) {
-        exam->gguf = NULL;
         container_fault(exam, &why);
         return LP_OK;
     }

@@ -95,18 +95,10 @@ static void fill(struct kernels *c, enum input input, int64_t n_rows, int64_t n)
 // n_rows rows of each of n_mats matrices of a tensor, from a row on.
 static struct lp_weight view_of(const struct lp_gguf_tensor *t, char *name, size_t n_bytes,
                                 int64_t mat, int64_t n_mats, int64_t row, int64_t n_rows) {
-    uint64_t row_bytes = 0;
-    lp_type_row_bytes(t->type, t->ne[0], &row_bytes); // fits: the reader checked it
-    size_t mat_bytes = (size_t)row_bytes * (size_t)t->ne[1];
+    struct lp_weight whole = lp_weight_of(t);
     snprintf(name, n_bytes, "%.*s", (int)t->name.len, t->name.data);
-    return (struct lp_weight){.data = t->data + (size_t)mat * mat_bytes + (size_t)row * row_bytes,
-                              .type = t->type,
-                              .n_in = (int64_t)t->ne[0],
-                              .n_out = n_rows,
-                              .n_mats = n_mats,
-                              .row_bytes = (size_t)row_bytes,
-                              .mat_bytes = mat_bytes,
-                              .name = name};
+    whole.name = name;
+    return lp_weight_part(&whole, mat, n_mats, row, n_rows);
 }
 
 static void multiply(struct kernels *c, const struct lp_weight *w, enum input input,
@@ -156,10 +148,11 @@ static lp_status try_extremes(struct kernels *c, const struct lp_weight *w, stru
     size_t n_bytes = w->row_bytes * (size_t)w->n_out, block = lp_type_info(w->type)->block_bytes;
     uint8_t *bytes = lp_alloc(n_bytes, 1);
     if (!bytes) return lp_err_memory(err, n_bytes, "a block of extreme values");
-    memcpy(bytes, w->data, n_bytes);
+    memcpy(bytes, lp_weight_mat(w, 0), n_bytes);
     for (size_t at = 0; at < n_bytes; at += block) memset(bytes + at + 2, 0x80, block - 2);
     struct lp_weight extreme = *w;
     extreme.data = bytes;
+    extreme.mats = NULL;
     multiply(c, &extreme, FLAT, 1);
     multiply(c, &extreme, FLAT, 33);
     lp_free(bytes);
@@ -366,8 +359,7 @@ static void accuse(struct kernels *c, size_t op, lp_type type, const char *check
 static void report_rounding(struct kernels *c, lp_type type) {
     const char *name = lp_type_info((uint32_t)type)->name;
     char check[64];
-    if (lp_type_info((uint32_t)type)->block_values == 1 || c->records[0][type].n == 0 ||
-        c->records[0][type].n_bad)
+    if (!lp_weight_may_round(type) || c->records[0][type].n == 0 || c->records[0][type].n_bad)
         return;
     snprintf(check, sizeof check, "rounding of activations, %s", name);
     if (!lp_report_measure(c->exam->report, LP_STAGE_KERNELS, check, c->rounding[type],

@@ -387,7 +387,8 @@ static lp_status run_all(struct routes *c, struct lp_err *err) {
     const struct lp_doctor_options *o = c->exam->options;
     const struct lp_model *m = c->model;
     // The absorbed form of block formats rounds its inputs to 8 bits.
-    bool rounds = lp_type_info((uint32_t)m->layers[0].mla.k_up.type)->block_values > 1;
+    bool rounds =
+        m->layers[0].mla.k_up.n_mats > 0 && lp_weight_may_round(m->layers[0].mla.k_up.type);
     c->forms[0] = (struct worst){.op = "mla_expanded", .bound = EXACT_BOUND};
     c->forms[1] =
         (struct worst){.op = "mla_absorbed", .bound = rounds ? ROUNDED_BOUND : EXACT_BOUND};

@@ -121,7 +121,7 @@ static void release(struct lp_exam *exam) {
     lp_tokenizer_free(exam->tokenizer);
     if (exam->fast) exam->fast->backend->close(exam->fast);
     if (exam->ref) exam->ref->backend->close(exam->ref);
-    lp_gguf_close(exam->gguf);
+    lp_model_file_close(&exam->file);
     lp_free(exam);
 }
 

@@ -5,6 +5,7 @@
 #include "backend/backend.h"
 #include "doctor/doctor.h"
 #include "doctor/lab.h"
+#include "engine/model_file.h"
 #include "gguf/gguf.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
@@ -33,9 +34,10 @@ struct lp_suspect {
 struct lp_exam {
     const struct lp_doctor_options *options;
     struct lp_report *report;
-    struct lp_gguf *gguf; // NULL: it could not be opened (the file stage says why)
-    bool has_hparams;     // h can be used
-    bool bound;           // every tensor is bound
+    struct lp_model_file file;
+    const struct lp_gguf *gguf; // NULL: it could not be opened (the file stage says why)
+    bool has_hparams;           // h can be used
+    bool bound;                 // every tensor is bound
     struct lp_hparams h;
     struct lp_tokenizer *tokenizer;    // or NULL (the tokens stage says why)
     struct lp_device *fast, *ref;      // devices of both backends

@@ -34,9 +34,8 @@ static void softmax(double *scores, int64_t n) {
 
 static void weight_row(const struct lp_weight *w, int64_t mat, int64_t row, float *out) {
     lp_type_info((uint32_t)w->type)
-        ->dequant((const uint8_t *)w->data + (size_t)mat * w->mat_bytes +
-                      (size_t)row * w->row_bytes,
-                  out, (size_t)w->n_in);
+        ->dequant(lp_weight_mat(w, mat) + (size_t)row * w->row_bytes, out, (size_t)w->n_in);
+    for (int64_t i = 0; i < w->n_in; i++) out[i] *= lp_weight_scale(w, mat);
 }
 
 // The query of a head in latent space: W_UK^T q, whichever way W_UK is stored.

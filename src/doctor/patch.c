@@ -80,8 +80,7 @@ static uint8_t *read_rows(struct lp_patch *p, const struct lp_weight *w, size_t 
     if (!lp_mul_size(matrix, (size_t)w->n_mats, bytes) || *bytes > LP_PATCH_MAX_BYTES) return NULL;
     uint8_t *host = lp_alloc_aligned(*bytes, 1);
     for (int64_t m = 0; m < w->n_mats && host; m++)
-        p->dev->backend->read(p->dev, host + (size_t)m * matrix,
-                              (const uint8_t *)w->data + (size_t)m * w->mat_bytes, matrix);
+        p->dev->backend->read(p->dev, host + (size_t)m * matrix, lp_weight_mat(w, m), matrix);
     return host;
 }
 
@@ -93,6 +92,7 @@ static void place_rows(struct lp_patch *p, struct lp_weight *w, const void *host
     if (!device) return;
     p->dev->backend->write(p->dev, device, host, bytes);
     changed.data = device;
+    changed.mats = NULL;
     changed.type = type;
     changed.row_bytes = row_bytes;
     changed.mat_bytes = row_bytes * (size_t)w->n_out;
@@ -112,6 +112,23 @@ void lp_patch_reorder_rows(struct lp_patch *p, struct lp_weight *w, const int64_
     lp_free(to);
 }
 
+// The factors of two matrices go with them.
+static void swap_factors(struct lp_patch *p, struct lp_weight *w, int64_t a, int64_t b) {
+    size_t n = (size_t)w->n_mats;
+    float *host = lp_alloc(n, sizeof *host), *device = lp_patch_block(p, n * sizeof *host);
+    if (host && device) {
+        p->dev->backend->read(p->dev, host, w->scales, n * sizeof *host);
+        float first = host[a];
+        host[a] = host[b];
+        host[b] = first;
+        p->dev->backend->write(p->dev, device, host, n * sizeof *host);
+        const float *value = device;
+        lp_patch_set(p, &w->scales, &value, sizeof value);
+    } else
+        p->failed = true;
+    lp_free(host);
+}
+
 void lp_patch_swap_matrices(struct lp_patch *p, struct lp_weight *w, int64_t a, int64_t b) {
     size_t bytes = 0, matrix = w->row_bytes * (size_t)w->n_out;
     uint8_t *all = read_rows(p, w, &bytes), *one = all ? lp_alloc(matrix, 1) : NULL;
@@ -121,6 +138,7 @@ void lp_patch_swap_matrices(struct lp_patch *p, struct lp_weight *w, int64_t a, 
         memmove(all + (size_t)a * matrix, all + (size_t)b * matrix, matrix);
         memcpy(all + (size_t)b * matrix, one, matrix);
         place_rows(p, w, all, bytes, w->type, w->row_bytes);
+        if (w->scales) swap_factors(p, w, a, b);
     }
     lp_free(all);
     lp_free(one);

@@ -75,7 +75,7 @@ static void use_frequencies(struct lp_trial *t) {
         lp_free(divisors);
         return;
     }
-    if (file) lp_type_info(file->type)->dequant(file->data, divisors, half);
+    if (file) lp_type_info(file->type)->dequant(lp_gguf_tensor_mat(file, 0), divisors, half);
     lp_hparams_inv_freq(&t->model->h, file ? divisors : NULL, host);
     t->model->dev->backend->write(t->model->dev, device, host, half * sizeof *host);
     lp_free(host);

@@ -49,7 +49,7 @@ struct lp_weight *lp_remedy_weight(struct lp_model *m, int32_t l, enum lp_slot s
     for (size_t i = 0; i < N_PLACES && !w; i++)
         if (places[i].slot == slot) w = (struct lp_weight *)((char *)layer + places[i].offset);
     if (mla && (slot == LP_SLOT_K || slot == LP_SLOT_V)) return NULL;
-    return w && w->data ? w : NULL;
+    return w && w->n_mats ? w : NULL;
 }
 
 void lp_remedy_name(const struct lp_model *m, int32_t l, enum lp_slot slot, char *out, size_t n) {

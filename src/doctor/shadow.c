@@ -50,7 +50,7 @@ void lp_shadow_scatter(const struct lp_shadow_region *r, const float *packed) {
 }
 
 bool lp_shadow_rounds(const struct lp_weight *w) {
-    return lp_type_info((uint32_t)w->type)->block_values > 1;
+    return lp_weight_may_round(w->type);
 }
 
 void lp_shadow_round_row(float *x, int64_t n) {

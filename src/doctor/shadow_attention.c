@@ -112,11 +112,11 @@ static struct lp_weight decode(struct lp_shadow *s, const struct lp_weight *w,
     for (int64_t h = 0; values && h < heads.count; h++)
         for (int64_t r = 0; r < w->n_out; r++)
             lp_type_info((uint32_t)w->type)
-                ->dequant((const uint8_t *)w->data + (size_t)(heads.first + h) * w->mat_bytes +
-                              (size_t)r * w->row_bytes,
+                ->dequant(lp_weight_mat(w, heads.first + h) + (size_t)r * w->row_bytes,
                           values + (h * w->n_out + r) * w->n_in, (size_t)w->n_in);
     size_t row_bytes = (size_t)w->n_in * sizeof(float);
     return (struct lp_weight){.data = values,
+                              .scales = w->scales ? w->scales + heads.first : NULL,
                               .type = LP_TYPE_F32,
                               .n_in = w->n_in,
                               .n_out = w->n_out,

@@ -10,12 +10,7 @@
 // Rows [run] of matrix m as a weight of its own.
 static struct lp_weight part_of(const struct lp_weight *w, struct lp_shadow_run mats,
                                 struct lp_shadow_run rows) {
-    struct lp_weight part = *w;
-    part.data = (const uint8_t *)w->data + (size_t)mats.first * w->mat_bytes +
-                (size_t)rows.first * w->row_bytes;
-    part.n_out = rows.count;
-    part.n_mats = mats.count;
-    return part;
+    return lp_weight_part(w, mats.first, mats.count, rows.first, rows.count);
 }
 
 static struct lp_weight rows_of(const struct lp_weight *w, struct lp_shadow_run rows) {
@@ -130,7 +125,7 @@ void lp_shadow_matmul(struct lp_device *dev, const struct lp_op_matmul *op) {
         .op = "matmul",
         .kernel = s->fast->backend->matmul_kernel(s->fast, op->w->type),
         .weight = op->w->name,
-        .param = op->w->data,
+        .param = lp_weight_mat(op->w, 0),
         .n_rows = op->n_rows,
         .first_pos = -1,
         .whole = p.rows.count == op->n_rows && p.outs.count == op->w->n_out,
@@ -191,7 +186,7 @@ void lp_shadow_head_matmul(struct lp_device *dev, const struct lp_op_head_matmul
     struct lp_shadow_finding finding = {.op = "head_matmul",
                                         .kernel = s->fast->backend->matmul_kernel(s->fast, w->type),
                                         .weight = w->name,
-                                        .param = w->data,
+                                        .param = lp_weight_mat(w, 0),
                                         .n_rows = op->n_rows,
                                         .first_pos = -1,
                                         .whole =
@@ -311,7 +306,7 @@ void lp_shadow_experts(struct lp_device *dev, const struct lp_op_experts *op) {
             .op = "experts",
             .kernel = s->fast->backend->matmul_kernel(s->fast, op->gate->type),
             .weight = op->gate->name,
-            .param = op->gate->data,
+            .param = lp_weight_mat(op->gate, 0),
             .n_rows = op->n_rows,
             .first_pos = -1,
             .whole = p->rows.count == op->n_rows && p->outs.count == op->down->n_out,

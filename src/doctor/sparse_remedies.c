@@ -99,24 +99,11 @@ static const struct lp_gguf_tensor *own_tensor(const struct trial *t, int32_t l,
     return lp_gguf_find_tensor(t->model->gguf, lp_str_from(full));
 }
 
-static struct lp_weight as_weight(const struct lp_gguf_tensor *x) {
-    uint64_t row_bytes = 0;
-    lp_type_row_bytes(x->type, x->ne[0], &row_bytes);
-    return (struct lp_weight){.data = x->data,
-                              .type = x->type,
-                              .n_in = (int64_t)x->ne[0],
-                              .n_out = (int64_t)x->ne[1],
-                              .n_mats = 1,
-                              .row_bytes = row_bytes,
-                              .mat_bytes = row_bytes * x->ne[1],
-                              .name = x->name.data};
-}
-
 static float *as_floats(struct trial *t, const struct lp_gguf_tensor *x) {
     size_t n = (size_t)(x->ne[0] * x->ne[1]);
     float *host = lp_alloc(n, sizeof *host), *device = lp_patch_block(&t->patch, n * sizeof *host);
     if (host && device) {
-        lp_type_info(x->type)->dequant(x->data, host, n);
+        lp_type_info(x->type)->dequant(lp_gguf_tensor_mat(x, 0), host, n);
         t->model->dev->backend->write(t->model->dev, device, host, n * sizeof *host);
     } else
         t->patch.failed = true;
@@ -159,9 +146,9 @@ static void use_own(struct trial *t, double x) {
         w.index_scale = 1.0f / sqrtf((float)h->index_heads * (float)h->index_width);
         w.index_rope = (struct lp_rope_spec){h->rope_width, h->arch->index_rope_pairing,
                                              t->model->inv_freq, h->rope_magnitude};
-        w.index_q = as_weight(own[0]);
-        w.index_k = as_weight(own[1]);
-        w.index_proj = as_weight(own[2]);
+        w.index_q = lp_weight_of(own[0]);
+        w.index_k = lp_weight_of(own[1]);
+        w.index_proj = lp_weight_of(own[2]);
         w.index_proj.data = as_floats(t, own[2]);
         w.index_proj.type = LP_TYPE_F32;
         w.index_proj.row_bytes = (size_t)h->n_embd * sizeof(float);

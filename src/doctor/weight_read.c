@@ -10,12 +10,14 @@
 
 void lp_weight_read(const struct lp_gguf_tensor *t, uint64_t first, size_t n, float *out) {
     const struct lp_type_info *type = lp_type_info(t->type);
+    uint64_t mat_values = t->ne[0] * t->ne[1];
     float block[MAX_BLOCK_VALUES];
     while (n > 0) {
-        uint64_t number = first / type->block_values;
-        size_t skip = (size_t)(first % type->block_values);
+        uint64_t number = first % mat_values / type->block_values;
+        const uint8_t *mat = lp_gguf_tensor_mat(t, first / mat_values);
+        size_t skip = (size_t)(first % type->block_values); // rows are whole blocks
         size_t take = type->block_values - skip < n ? type->block_values - skip : n;
-        type->dequant(t->data + number * type->block_bytes, block, type->block_values);
+        type->dequant(mat + number * type->block_bytes, block, type->block_values);
         memcpy(out, block + skip, take * sizeof *out);
         first += take;
         out += take;

@@ -240,7 +240,7 @@ static uint64_t scan_piece(struct pass *p, const struct piece *piece) {
     struct hole hole = {0};
     uint64_t row_bytes = 0, run = 0, step = p->stats->row_step;
     lp_type_row_bytes(s.tensor->type, s.tensor->ne[0], &row_bytes); // checked by the reader
-    const uint8_t *data = s.tensor->data + piece->matrix * s.n_rows * row_bytes, *before = NULL;
+    const uint8_t *data = lp_gguf_tensor_mat(s.tensor, piece->matrix), *before = NULL;
     for (uint64_t i = 0; i < piece->n_rows; i++) {
         struct lp_value_place place = {piece->matrix, piece->first_row + i * step, 0};
         const uint8_t *row = data + place.row * row_bytes;

@@ -30,7 +30,7 @@ static int compare(const void *a_, const void *b_) {
 }
 
 static const uint8_t *bytes_of(const struct entry *e) {
-    return e->stats->tensor->data + e->matrix * e->n_bytes;
+    return lp_gguf_tensor_mat(e->stats->tensor, e->matrix);
 }
 
 static bool equal(const struct entry *a, const struct entry *b) {

@@ -82,8 +82,10 @@ static lp_status open_model(limpid_model *m, const char *path, const limpid_mode
                             struct lp_err *err) {
     struct lp_str name = {"", 0};
     bool found;
-    lp_status status = lp_gguf_open(&m->gguf, path, err);
     m->n_threads = o->n_threads ? o->n_threads : lp_cpu_count();
+    lp_status status = o->vocab_only ? lp_model_file_describe(&m->file, path, err)
+                                     : lp_model_file_open(&m->file, path, m->n_threads, err);
+    m->gguf = m->file.gguf;
     if (!status && !o->vocab_only) status = open_weights(m, o, err);
     if (!status) status = lp_vocab_load(&m->tokenizer, m->gguf, err);
     if (!status) status = load_template(m, err);
@@ -119,7 +121,7 @@ void limpid_model_close(limpid_model *m) {
     lp_tokenizer_free(m->tokenizer);
     lp_jinja_free(m->chat_template);
     lp_free(m->template_source);
-    lp_gguf_close(m->gguf);
+    lp_model_file_close(&m->file);
     lp_free(m->name);
     lp_free(m->never);
     lp_free(m);

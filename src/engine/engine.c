@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/system_memory.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
 #include "model/plan.h"
@@ -12,26 +13,6 @@
 #define SAMPLER_BYTES 12 // per id of the vocabulary, where a request samples (sampler.c)
 
 // ---- what it takes
-
-// What this process may still take: the system's free memory, or less if a control group says so.
-static uint64_t available_bytes(void) {
-    unsigned long long kib = 0, max = 0, used = 0;
-    char line[256];
-    FILE *f = fopen("/proc/meminfo", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
-    if (f) fclose(f);
-    uint64_t available = (uint64_t)kib << 10;
-    f = fopen("/sys/fs/cgroup/memory.max", "r");
-    bool limited = f && fscanf(f, "%llu", &max) == 1;
-    if (f) fclose(f);
-    f = limited ? fopen("/sys/fs/cgroup/memory.current", "r") : NULL;
-    limited = f && fscanf(f, "%llu", &used) == 1;
-    if (f) fclose(f);
-    uint64_t left = limited && max > used ? max - used : 0;
-    if (limited && left < available) available = left;
-    return available;
-}
 
 // Beside what the runner takes: a step's logits, and for each sequence its sampler.
 static uint64_t host_bytes(const struct lp_engine_settings *s, const struct lp_hparams *h) {
@@ -60,7 +41,7 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
                                 .float32_weights = plan.float32_bytes,
                                 .kv_cache = plan.kv_bytes,
                                 .step_buffers = plan.step_bytes + host_bytes(&s, &m->weights->h),
-                                .available = available_bytes(),
+                                .available = lp_memory_available(),
                                 .n_context = s.n_context,
                                 .n_kv_tokens = s.n_kv_tokens,
                                 .max_batch_tokens = s.max_batch_tokens};

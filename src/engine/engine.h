@@ -14,6 +14,7 @@
 #include <stdatomic.h>
 
 #include "engine/grammar_cache.h"
+#include "engine/model_file.h"
 #include "engine/sched.h"
 #include "engine/speculate.h"
 #include "kv/prefix.h"
@@ -37,7 +38,8 @@ struct lp_step_log { // the last steps
 };
 
 struct limpid_model {
-    struct lp_gguf *gguf;
+    struct lp_model_file file;
+    const struct lp_gguf *gguf; // the file's
     struct lp_tokenizer *tokenizer;
     struct lp_jinja *chat_template; // or NULL
     char *template_source;          // or NULL

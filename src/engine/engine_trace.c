@@ -58,7 +58,7 @@ static void trace_kernels(const limpid_engine *e) {
 // Opening the trace empties its file, so that must not be the model.
 static lp_status check_path(const limpid_engine *e, const char *path, struct lp_err *err) {
     for (uint32_t i = 0; path && i < lp_gguf_n_shards(e->model->gguf); i++)
-        if (lp_file_is_same(path, lp_gguf_shard_path(e->model->gguf, i)))
+        if (lp_model_file_holds(lp_gguf_shard_path(e->model->gguf, i), path))
             return lp_err_set(err, LP_STATUS_INVALID,
                               "the trace would be written over the model: '%s' is part of it",
                               path);

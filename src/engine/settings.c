@@ -122,8 +122,11 @@ static void add_tensor(XXH3_state_t *hash, const struct lp_gguf_tensor *t) {
     add(hash, t->name.data, t->name.len);
     add(hash, &type, sizeof type);
     add(hash, t->ne, sizeof t->ne);
-    for (uint64_t at = 0; at < n_bytes; at += step)
-        add(hash, (const char *)t->data + at, n_bytes - at < 256 ? n_bytes - at : 256);
+    for (uint64_t at = 0; at < n_bytes; at += step) {
+        uint64_t whole = t->mats ? n_bytes / t->ne[2] : n_bytes, left = whole - at % whole;
+        const uint8_t *data = t->mats ? t->mats[at / whole] : t->data;
+        add(hash, data + at % whole, left < 256 ? left : 256);
+    }
 }
 
 lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,

@@ -363,6 +363,42 @@ static lp_status check_type(const struct maker *m, const struct row *row, const 
                       type);
 }
 
+static bool is_experts(const struct row *row) {
+    return row->dims[2] == D_EXPERTS;
+}
+
+// The factors beside a bound matrix, if the file has any.
+static lp_status bind_scale(struct maker *m, const struct row *row, int32_t block,
+                            struct lp_bound *bound) {
+    char name[LP_TENSOR_NAME_BYTES], shape[96];
+    struct row scale = *row;
+    scale.suffix = "scale";
+    full_name(name, sizeof name, &scale, block);
+    const struct lp_gguf_tensor *t = lp_gguf_find_tensor(m->gguf, lp_str_from(name));
+    if (row->vector || !t) return LP_OK; // one beside a vector has no owner
+    int64_t n = row->dims[2] == D_NONE ? 1 : dim_value(m->h, block, row->dims[2]);
+    bool fits = t->ne[1] * t->ne[2] * t->ne[3] == 1 &&
+                (t->ne[0] == (uint64_t)n || (t->ne[0] == 1 && !is_experts(row)));
+    int64_t got[4] = {(int64_t)t->ne[0], (int64_t)t->ne[1], (int64_t)t->ne[2], (int64_t)t->ne[3]};
+    shape_text(shape, sizeof shape, got, (int)t->n_dims);
+    lp_status status = LP_OK;
+    if (t->type != LP_TYPE_F32) {
+        lp_err_set(m->err, LP_STATUS_FORMAT, "tensor %s is of type %s, expected F32", name,
+                   lp_type_info(t->type)->name);
+        status = misfit(m, LP_STATUS_FORMAT, LP_MISFIT_TYPE, row->block ? block : -1, name);
+    } else if (!fits) {
+        lp_err_set(m->err, LP_STATUS_FORMAT,
+                   "tensor %s has shape %s, expected [%lld]: one factor for each matrix of %s.%s",
+                   name, shape, (long long)n, row->name, row->suffix);
+        status = misfit(m, LP_STATUS_FORMAT, LP_MISFIT_SHAPE, row->block ? block : -1, name);
+    }
+    if (status) return status;
+    m->used[tensor_index(m, t)] = true;
+    m->out->n_bound++;
+    bound->scale[row->slot] = t;
+    return LP_OK;
+}
+
 static lp_status bind_row(struct maker *m, const struct row *row, int32_t block) {
     char name[LP_TENSOR_NAME_BYTES];
     int32_t number = row->block ? block : -1;
@@ -389,8 +425,9 @@ static lp_status bind_row(struct maker *m, const struct row *row, int32_t block)
     if (status) return status;
     m->used[tensor_index(m, t)] = true;
     m->out->n_bound++;
-    (row->block ? &m->out->blocks[block] : &m->out->model)->tensor[row->slot] = t;
-    return LP_OK;
+    struct lp_bound *bound = row->block ? &m->out->blocks[block] : &m->out->model;
+    bound->tensor[row->slot] = t;
+    return bind_scale(m, row, block, bound);
 }
 
 static lp_status missing(struct maker *m, int32_t block, const char *name) {
@@ -460,6 +497,11 @@ static void drop_duplicates(struct maker *m, int32_t b) {
         if (!reason) continue;
         m->out->ignored[m->out->n_ignored++] = (struct lp_ignored){t, reason};
         m->out->n_bound--;
+        const struct lp_gguf_tensor **scale = &m->out->blocks[b].scale[slots[i]];
+        if (!*scale) continue;
+        m->out->ignored[m->out->n_ignored++] = (struct lp_ignored){*scale, reason};
+        m->out->n_bound--;
+        *scale = NULL;
     }
     for (size_t i = 0; i < sizeof slots / sizeof slots[0];
          i++) // second pass: reasons look at the partners
@@ -475,6 +517,8 @@ static const char *reason_to_ignore(const struct maker *m, struct lp_str name) {
     if (name.len >= sizeof text) return NULL;
     memcpy(text, name.data, name.len);
     text[name.len] = 0;
+    if (name.len > 12 && strcmp(text + name.len - 12, ".input_scale") == 0)
+        return "a factor for activations of 4 bits, which limpid does not use";
     if (sscanf(text, "blk.%d.%n", &block, &consumed) == 1 && consumed > 0 && block >= 0) {
         if (block == m->h->n_layers && block < m->h->n_blocks && m->out->mtp_reason)
             return m->out->mtp_reason;
@@ -495,10 +539,17 @@ static const char *reason_to_ignore(const struct maker *m, struct lp_str name) {
 static lp_status unknown(struct maker *m, struct lp_str name) {
     char text[LP_TENSOR_NAME_BYTES];
     int32_t block = -1;
+    static const char scale[] = ".scale";
+    const size_t n = sizeof scale - 1;
     lp_status status = lp_err_set(m->err, LP_STATUS_FORMAT,
                                   "tensor %.*s is not part of the %s architecture as limpid knows "
                                   "it; the file may be of a variant that is not supported",
                                   LP_STR_ARGS(name), m->h->arch->name);
+    if (name.len > n && memcmp(name.data + name.len - n, scale, n) == 0)
+        lp_err_set(m->err, LP_STATUS_FORMAT,
+                   "tensor %.*s holds factors, but there is no matrix %.*s.weight that they belong "
+                   "to; the file may be damaged",
+                   LP_STR_ARGS(name), (int)(name.len - n), name.data);
     snprintf(text, sizeof text, "%.*s", LP_STR_ARGS(name));
     if (sscanf(text, "blk.%d.", &block) != 1 || block < 0) block = -1;
     return misfit(m, status, LP_MISFIT_UNKNOWN, block, text);
@@ -540,8 +591,10 @@ static lp_status bind_mtp(struct maker *m) {
     m->err = err;
     if (m->out->has_mtp) return LP_OK;
     struct lp_bound *bound = &m->out->blocks[m->h->n_layers];
-    for (int s = 0; s < LP_N_SLOTS; s++)
+    for (int s = 0; s < LP_N_SLOTS; s++) {
         if (bound->tensor[s]) m->used[tensor_index(m, bound->tensor[s])] = false;
+        if (bound->scale[s]) m->used[tensor_index(m, bound->scale[s])] = false;
+    }
     *bound = (struct lp_bound){0};
     m->out->n_bound = n_bound;
     static const char prefix[] = "next-token-prediction (MTP) layer, not usable: ";
@@ -558,8 +611,9 @@ struct lp_mtp_size lp_binding_mtp_size(const struct lp_binding *binding,
     double bytes = 0, values = 0;
     for (int s = 0; s < LP_N_SLOTS && binding->has_mtp; s++) {
         const struct lp_gguf_tensor *t = binding->blocks[h->n_layers].tensor[s];
+        const struct lp_gguf_tensor *scale = binding->blocks[h->n_layers].scale[s];
         if (!t) continue;
-        size.n_bytes += t->n_bytes;
+        size.n_bytes += t->n_bytes + (scale ? scale->n_bytes : 0);
         if (t->n_dims < 2) continue;
         bytes += (double)t->n_bytes;
         values += (double)t->ne[0] * (double)t->ne[1] * (double)t->ne[2] * (double)t->ne[3];
@@ -652,4 +706,77 @@ void lp_binding_release(struct lp_binding *binding) {
     lp_free(binding->ignored);
     lp_free(binding->mtp_reason);
     *binding = (struct lp_binding){0};
+}
+
+// ---- what a file should hold
+
+// Rows of the table, for the model and then for n_blocks blocks: all that may be there, or what is
+// written.
+struct choice {
+    size_t n_blocks;
+    bool all, untied, qk_norm;
+};
+
+// Of the tensors that may be there: those that converters write.
+static bool is_written(const struct lp_hparams *h, enum lp_slot slot, struct choice choice) {
+    switch (slot) {
+    case LP_SLOT_OUTPUT:
+        return choice.untied;
+    case LP_SLOT_Q_NORM:
+    case LP_SLOT_K_NORM:
+        return choice.qk_norm;
+    case LP_SLOT_ROUTER_BIAS:
+        return h->gating == LP_GATING_SIGMOID;
+    case LP_SLOT_K_B:
+    case LP_SLOT_V_B:
+    case LP_SLOT_GATE_EXPS:
+    case LP_SLOT_UP_EXPS:
+    case LP_SLOT_NEXTN_HEAD_NORM:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void expect(struct lp_expected *e, const struct row *row, const struct lp_hparams *h,
+                   int32_t block) {
+    *e = (struct lp_expected){.slot = row->slot, .block = row->block ? block : -1};
+    e->needed = row->need(h, block) == NEED_YES;
+    full_name(e->name, sizeof e->name, row, block);
+    e->vector = row->vector || row->slot == LP_SLOT_ROUTER || row->slot == LP_SLOT_INDEX_PROJ;
+    for (int d = 0; d < 4; d++) {
+        enum dim dim = d < 3 ? row->dims[d] : D_NONE;
+        e->ne[d] = (uint64_t)dim_value(h, block, dim);
+        if (dim != D_NONE) e->n_dims++;
+    }
+}
+
+static lp_status choose(struct lp_expected **out, size_t *n, const struct lp_hparams *h,
+                        struct choice choice, struct lp_err *err) {
+    size_t most = N_ROWS * (choice.n_blocks + 1);
+    *n = 0;
+    if (!(*out = lp_alloc(most, sizeof **out)))
+        return lp_err_memory(err, most * sizeof **out, "the tensors of a model");
+    for (size_t turn = 0; turn <= choice.n_blocks; turn++) // turn 0: what is outside the blocks
+        for (size_t i = 0; i < N_ROWS; i++) {
+            const struct row *row = &table[i];
+            int32_t b = turn ? (int32_t)turn - 1 : 0;
+            if (row->block != (turn > 0)) continue;
+            enum need need = row->need(h, b);
+            if (need == NEED_YES ||
+                (need == NEED_OPTIONAL && (choice.all || is_written(h, row->slot, choice))))
+                expect(&(*out)[(*n)++], row, h, b);
+        }
+    return LP_OK;
+}
+
+lp_status lp_binding_expected(struct lp_expected **out, size_t *n, const struct lp_hparams *h,
+                              bool untied, bool qk_norm, struct lp_err *err) {
+    struct choice choice = {(size_t)h->n_layers + (h->n_nextn > 0), false, untied, qk_norm};
+    return choose(out, n, h, choice, err);
+}
+
+lp_status lp_binding_possible(struct lp_expected **out, size_t *n, const struct lp_hparams *h,
+                              struct lp_err *err) {
+    return choose(out, n, h, (struct choice){(size_t)h->n_blocks, true, false, false}, err);
 }

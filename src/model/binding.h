@@ -61,6 +61,9 @@ enum lp_slot {
 
 struct lp_bound { // the file's tensor for a slot, or NULL
     const struct lp_gguf_tensor *tensor[LP_N_SLOTS];
+    // Of a matrix: NAME.scale, the float32 factors of its products (NVFP4): one for each matrix of a
+    // stack, or a single one for all of them (never for a stack of experts).
+    const struct lp_gguf_tensor *scale[LP_N_SLOTS];
 };
 
 struct lp_ignored {
@@ -105,6 +108,27 @@ lp_status lp_binding_misfits(struct lp_misfit **out, size_t *n, const struct lp_
                              const struct lp_gguf *gguf,
                              bool (*supports)(const struct lp_device *, lp_type),
                              const struct lp_device *device, struct lp_err *err);
+
+// A tensor that files of an architecture have.
+struct lp_expected {
+    char name[LP_TENSOR_NAME_BYTES];
+    enum lp_slot slot;
+    int32_t block; // or -1
+    bool vector;   // float32 in files: norms, biases, the router, the indexer's projection
+    bool needed;   // binding fails without it
+    uint32_t n_dims;
+    uint64_t ne[4]; // fastest first
+};
+// What a file with these hyperparameters holds as the usual converter writes it (kv_b in two halves,
+// experts' gate and up apart), the blocks last. untied: with an output matrix of its own. qk_norm:
+// with the norms of queries and keys that some models of an architecture have. *out:
+// free with lp_free. Errors: MEMORY.
+lp_status lp_binding_expected(struct lp_expected **out, size_t *n, const struct lp_hparams *h,
+                              bool untied, bool qk_norm, struct lp_err *err);
+// All that may be there, of every MTP layer too: `needed` where binding fails without it, but for what
+// stands for another (kv_b or its halves; gate and up, or both in one).
+lp_status lp_binding_possible(struct lp_expected **out, size_t *n, const struct lp_hparams *h,
+                              struct lp_err *err);
 
 struct lp_mtp_size {
     uint64_t n_bytes;       // of all its tensors

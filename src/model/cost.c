@@ -116,7 +116,7 @@ static struct attention attention_of(const struct lp_hparams *h, const struct lp
 
 static void add_madds(struct lp_cost *out, const struct lp_gguf_tensor *t, enum use use,
                       double madds) {
-    bool floats = becomes_f32(use) || lp_type_info(t->type)->block_values == 1;
+    bool floats = becomes_f32(use) || !lp_weight_may_round(t->type);
     *(floats ? &out->float_madds : &out->int_madds) += madds;
 }
 
@@ -198,16 +198,22 @@ void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
     }
 }
 
+// Factors of a weight, as they are placed: float32, one for each matrix (of a fused kv_b: each head).
+static double scale_bytes(const struct lp_hparams *h, const struct lp_bound *bound, int slot) {
+    if (!bound->scale[slot]) return 0;
+    return 4.0 * (slot == LP_SLOT_KV_B ? (double)h->n_heads : (double)bound->tensor[slot]->ne[2]);
+}
+
 static double sum_bytes(const struct lp_hparams *h, const struct lp_binding *binding, bool copies,
                         bool with_mtp) {
     double sum = 0;
     for (int32_t l = -1; l < h->n_layers + (with_mtp && binding->has_mtp); l++) {
-        const struct lp_gguf_tensor *const *t =
-            l < 0 ? binding->model.tensor : binding->blocks[l].tensor;
+        const struct lp_bound *bound = l < 0 ? &binding->model : &binding->blocks[l];
         for (int s = 0; s < LP_N_SLOTS; s++) {
             enum use use = use_of((enum lp_slot)s);
-            if (t[s] && use != USE_FREQS && becomes_f32(use) == copies)
-                sum += placed_bytes(t[s], use);
+            if (bound->tensor[s] && use != USE_FREQS && becomes_f32(use) == copies)
+                sum += placed_bytes(bound->tensor[s], use);
+            if (copies) sum += scale_bytes(h, bound, s);
         }
     }
     return sum;

@@ -60,6 +60,8 @@ void lp_model_kv_layers(const struct lp_model *model, bool with_mtp, struct lp_k
 int32_t lp_model_kv_count(const struct lp_model *model, bool with_mtp);
 
 // placement.c
+// A tensor as a weight of host memory, without its factors.
+struct lp_weight lp_weight_of(const struct lp_gguf_tensor *tensor);
 lp_status lp_model_place(struct lp_model *model, struct lp_err *err);
 // Reads the scales of every weight of a file of at most whole_bytes, and samples a larger one.
 #define LP_CHECK_WHOLE_BYTES ((uint64_t)16 << 30)

@@ -34,39 +34,81 @@ static lp_status to_f32(struct lp_model *m, const struct lp_gguf_tensor *t, cons
                         struct lp_err *err) {
     *out = NULL;
     if (!t) return LP_OK;
-    size_t n = (size_t)(t->ne[0] * t->ne[1] * t->ne[2] * t->ne[3]);
-    float *host = lp_alloc(n, sizeof *host);
-    if (!host) return lp_err_memory(err, n * sizeof *host, "a tensor");
-    float *device = own(m, n, err);
+    size_t n_mats = (size_t)(t->ne[2] * t->ne[3]), n = (size_t)(t->ne[0] * t->ne[1]);
+    float *host = lp_alloc(n_mats * n, sizeof *host);
+    if (!host) return lp_err_memory(err, n_mats * n * sizeof *host, "a tensor");
+    float *device = own(m, n_mats * n, err);
     if (device) {
-        lp_type_info(t->type)->dequant(t->data, host, n);
-        m->dev->backend->write(m->dev, device, host, n * sizeof *host);
+        for (size_t i = 0; i < n_mats; i++)
+            lp_type_info(t->type)->dequant(lp_gguf_tensor_mat(t, i), host + i * n, n);
+        m->dev->backend->write(m->dev, device, host, n_mats * n * sizeof *host);
     }
     lp_free(host);
     *out = device;
     return device ? LP_OK : LP_STATUS_MEMORY;
 }
 
-static struct lp_weight as_weight(const struct lp_gguf_tensor *t) {
+struct lp_weight lp_weight_of(const struct lp_gguf_tensor *t) {
     uint64_t row_bytes = 0;
-    if (!t) return (struct lp_weight){0};
     lp_type_row_bytes(t->type, t->ne[0], &row_bytes); // checked by the reader
-    return (struct lp_weight){.data = t->data,
+    bool single = t->ne[2] == 1 && t->ne[3] == 1;
+    return (struct lp_weight){.data = single ? lp_gguf_tensor_mat(t, 0) : t->data,
+                              .mats = single ? NULL : t->mats,
                               .type = t->type,
                               .n_in = (int64_t)t->ne[0],
                               .n_out = (int64_t)t->ne[1],
-                              .n_mats = (int64_t)t->ne[2],
+                              .n_mats = (int64_t)(t->ne[2] * t->ne[3]),
                               .row_bytes = row_bytes,
                               .mat_bytes = row_bytes * t->ne[1],
                               .name = t->name.data};
 }
 
-static lp_status as_f32_weight(struct lp_model *m, const struct lp_gguf_tensor *t,
-                               struct lp_weight *out, struct lp_err *err) {
+// The factors of n_mats matrices: as the file has them, or its only one for each.
+static lp_status place_scales(struct lp_model *m, const struct lp_gguf_tensor *scale,
+                              int64_t n_mats, const float **out, struct lp_err *err) {
+    size_t n = (size_t)n_mats;
+    if (scale->ne[0] != 1 || n == 1) return to_f32(m, scale, out, err);
+    float *device = own(m, n, err), *host = lp_alloc(n, sizeof *host);
+    if (device && host) {
+        for (size_t i = 0; i < n; i++) memcpy(host + i, lp_gguf_tensor_mat(scale, 0), sizeof *host);
+        m->dev->backend->write(m->dev, device, host, n * sizeof *host);
+    }
+    lp_free(host);
+    *out = device;
+    if (device && !host) return lp_err_memory(err, n * sizeof *host, "a tensor");
+    return device ? LP_OK : LP_STATUS_MEMORY;
+}
+
+// One weight of a block or of the model; all zeros where the file has none for the slot.
+static lp_status place_weight(struct lp_model *m, const struct lp_bound *bound, enum lp_slot slot,
+                              struct lp_weight *out, struct lp_err *err) {
+    const struct lp_gguf_tensor *t = bound->tensor[slot];
+    *out = t ? lp_weight_of(t) : (struct lp_weight){0};
+    if (!t || !bound->scale[slot]) return LP_OK;
+    return place_scales(m, bound->scale[slot], out->n_mats, &out->scales, err);
+}
+
+struct placing {
+    enum lp_slot slot;
+    struct lp_weight *to;
+};
+
+static lp_status place_weights(struct lp_model *m, const struct lp_bound *bound,
+                               const struct placing *list, size_t n, struct lp_err *err) {
+    lp_status status = LP_OK;
+    for (size_t i = 0; i < n && !status; i++)
+        status = place_weight(m, bound, list[i].slot, list[i].to, err);
+    return status;
+}
+#define PLACE_WEIGHTS(m, bound, list, err)                                                         \
+    place_weights(m, bound, list, sizeof(list) / sizeof(list)[0], err)
+
+static lp_status place_f32_weight(struct lp_model *m, const struct lp_bound *bound,
+                                  enum lp_slot slot, struct lp_weight *out, struct lp_err *err) {
     const float *data;
-    lp_status status = to_f32(m, t, &data, err);
+    lp_status status = place_weight(m, bound, slot, out, err);
+    if (!status) status = to_f32(m, bound->tensor[slot], &data, err);
     if (status) return status;
-    *out = as_weight(t);
     out->data = data;
     out->type = LP_TYPE_F32;
     out->row_bytes = (size_t)out->n_in * sizeof(float);
@@ -75,19 +117,18 @@ static lp_status as_f32_weight(struct lp_model *m, const struct lp_gguf_tensor *
 }
 
 // Rows [first, first + n_out) of every run of `stride` rows of a matrix, as a stack of n_mats
-// matrices.
-static struct lp_weight row_view(struct lp_weight w, int64_t first, int64_t n_out, int64_t stride,
-                                 int64_t n_mats) {
-    w.data = (const uint8_t *)w.data + (size_t)first * w.row_bytes;
-    w.n_out = n_out;
-    w.n_mats = n_mats;
+// matrices. `both` is one matrix (whose factor is given n_mats times), or a stack of runs.
+static struct lp_weight row_view(const struct lp_weight *both, int64_t first, int64_t n_out,
+                                 int64_t stride, int64_t n_mats) {
+    struct lp_weight w = lp_weight_part(both, 0, n_mats, first, n_out);
     w.mat_bytes = (size_t)stride * w.row_bytes;
     return w;
 }
 
 static lp_status place_indexer(struct lp_model *m, int32_t l, struct lp_err *err) {
     const struct lp_hparams *h = &m->h;
-    const struct lp_gguf_tensor **t = m->binding.blocks[l].tensor;
+    const struct lp_bound *bound = &m->binding.blocks[l];
+    const struct lp_gguf_tensor *const *t = bound->tensor;
     struct lp_mla_layer *w = &m->layers[l].mla;
     w->indexer = h->top_k ? h->index_role[l] : LP_INDEXER_NONE;
     w->top_k = h->top_k;
@@ -98,17 +139,37 @@ static lp_status place_indexer(struct lp_model *m, int32_t l, struct lp_err *err
     w->index_scale = 1.0f / __builtin_sqrtf((float)h->index_heads * (float)h->index_width);
     w->index_rope = (struct lp_rope_spec){h->rope_width, h->arch->index_rope_pairing, m->inv_freq,
                                           h->rope_magnitude};
-    w->index_q = as_weight(t[LP_SLOT_INDEX_Q]);
-    w->index_k = as_weight(t[LP_SLOT_INDEX_K]);
-    lp_status status = as_f32_weight(m, t[LP_SLOT_INDEX_PROJ], &w->index_proj, err);
+    const struct placing weights[] = {{LP_SLOT_INDEX_Q, &w->index_q},
+                                      {LP_SLOT_INDEX_K, &w->index_k}};
+    lp_status status = PLACE_WEIGHTS(m, bound, weights, err);
+    if (!status) status = place_f32_weight(m, bound, LP_SLOT_INDEX_PROJ, &w->index_proj, err);
     if (!status) status = to_f32(m, t[LP_SLOT_INDEX_NORM_W], &w->index_norm_w, err);
     if (!status) status = to_f32(m, t[LP_SLOT_INDEX_NORM_B], &w->index_norm_b, err);
     return status;
 }
 
+// W_UK and W_UV, from two tensors or from one.
+static lp_status place_up(struct lp_model *m, const struct lp_bound *bound, struct lp_mla_layer *w,
+                          struct lp_err *err) {
+    const struct lp_hparams *h = &m->h;
+    if (bound->tensor[LP_SLOT_K_B]) {
+        const struct placing weights[] = {{LP_SLOT_K_B, &w->k_up}, {LP_SLOT_V_B, &w->v_up}};
+        w->k_transposed = true;
+        return PLACE_WEIGHTS(m, bound, weights, err);
+    }
+    // rows of head h: nope rows of W_UK, then v rows of W_UV
+    struct lp_weight both = lp_weight_of(bound->tensor[LP_SLOT_KV_B]);
+    const struct lp_gguf_tensor *scale = bound->scale[LP_SLOT_KV_B];
+    lp_status status = scale ? place_scales(m, scale, h->n_heads, &both.scales, err) : LP_OK;
+    w->k_up = row_view(&both, 0, h->nope, h->nope + h->v_dim, h->n_heads);
+    w->v_up = row_view(&both, h->nope, h->v_dim, h->nope + h->v_dim, h->n_heads);
+    return status;
+}
+
 static lp_status place_mla(struct lp_model *m, int32_t l, struct lp_err *err) {
     const struct lp_hparams *h = &m->h;
-    const struct lp_gguf_tensor **t = m->binding.blocks[l].tensor;
+    const struct lp_bound *bound = &m->binding.blocks[l];
+    const struct lp_gguf_tensor *const *t = bound->tensor;
     struct lp_mla_layer *w = &m->layers[l].mla;
     *w = (struct lp_mla_layer){.has_q_rank = h->q_rank > 0,
                                .n_heads = h->n_heads,
@@ -121,32 +182,23 @@ static lp_status place_mla(struct lp_model *m, int32_t l, struct lp_err *err) {
                                .scale = h->attn_scale};
     w->rope =
         (struct lp_rope_spec){h->rope_width, h->arch->rope_pairing, m->inv_freq, h->rope_magnitude};
-    w->q = as_weight(t[LP_SLOT_Q]);
-    w->q_a = as_weight(t[LP_SLOT_Q_A]);
-    w->q_b = as_weight(t[LP_SLOT_Q_B]);
-    w->kv_a = as_weight(t[LP_SLOT_KV_A]);
-    if (t[LP_SLOT_K_B]) {
-        w->k_up = as_weight(t[LP_SLOT_K_B]);
-        w->v_up = as_weight(t[LP_SLOT_V_B]);
-        w->k_transposed = true;
-    } else { // rows of head h: nope rows of W_UK, then v rows of W_UV
-        struct lp_weight both = as_weight(t[LP_SLOT_KV_B]);
-        w->k_up = row_view(both, 0, h->nope, h->nope + h->v_dim, h->n_heads);
-        w->v_up = row_view(both, h->nope, h->v_dim, h->nope + h->v_dim, h->n_heads);
-    }
-    lp_status status = to_f32(m, t[LP_SLOT_Q_A_NORM], &w->q_a_norm, err);
+    const struct placing weights[] = {{LP_SLOT_Q, &w->q},
+                                      {LP_SLOT_Q_A, &w->q_a},
+                                      {LP_SLOT_Q_B, &w->q_b},
+                                      {LP_SLOT_KV_A, &w->kv_a}};
+    lp_status status = PLACE_WEIGHTS(m, bound, weights, err);
+    if (!status) status = place_up(m, bound, w, err);
+    if (!status) status = to_f32(m, t[LP_SLOT_Q_A_NORM], &w->q_a_norm, err);
     if (!status) status = to_f32(m, t[LP_SLOT_KV_A_NORM], &w->kv_a_norm, err);
     return status ? status : place_indexer(m, l, err);
 }
 
 static lp_status place_gqa(struct lp_model *m, int32_t l, struct lp_err *err) {
     const struct lp_hparams *h = &m->h;
-    const struct lp_gguf_tensor **t = m->binding.blocks[l].tensor;
+    const struct lp_bound *bound = &m->binding.blocks[l];
+    const struct lp_gguf_tensor *const *t = bound->tensor;
     struct lp_gqa_layer *w = &m->layers[l].gqa;
-    *w = (struct lp_gqa_layer){.q = as_weight(t[LP_SLOT_Q]),
-                               .k = as_weight(t[LP_SLOT_K]),
-                               .v = as_weight(t[LP_SLOT_V]),
-                               .n_heads = h->n_heads,
+    *w = (struct lp_gqa_layer){.n_heads = h->n_heads,
                                .n_kv_heads = h->n_kv_heads,
                                .head_dim = h->head_dim,
                                .v_dim = h->v_dim,
@@ -162,39 +214,45 @@ static lp_status place_gqa(struct lp_model *m, int32_t l, struct lp_err *err) {
                    {LP_SLOT_V_BIAS, &w->v_bias},
                    {LP_SLOT_Q_NORM, &w->q_norm},
                    {LP_SLOT_K_NORM, &w->k_norm}};
-    lp_status status = LP_OK;
+    const struct placing weights[] = {{LP_SLOT_Q, &w->q}, {LP_SLOT_K, &w->k}, {LP_SLOT_V, &w->v}};
+    lp_status status = PLACE_WEIGHTS(m, bound, weights, err);
     for (size_t i = 0; i < sizeof vectors / sizeof vectors[0] && !status; i++)
         status = to_f32(m, t[vectors[i].slot], vectors[i].to, err);
     return status;
 }
 
-static lp_status place_ffn(struct lp_model *m, int32_t l, struct lp_err *err) {
+static lp_status place_experts(struct lp_model *m, const struct lp_bound *bound, struct lp_ffn *w,
+                               struct lp_err *err) {
     const struct lp_hparams *h = &m->h;
-    const struct lp_gguf_tensor **t = m->binding.blocks[l].tensor;
+    struct lp_weight both = {0};
+    const struct placing split[] = {
+        {LP_SLOT_DOWN_EXPS, &w->down}, {LP_SLOT_GATE_EXPS, &w->gate}, {LP_SLOT_UP_EXPS, &w->up}};
+    const struct placing fused[] = {{LP_SLOT_DOWN_EXPS, &w->down}, {LP_SLOT_GATE_UP_EXPS, &both}};
+    if (!bound->tensor[LP_SLOT_GATE_UP_EXPS]) return PLACE_WEIGHTS(m, bound, split, err);
+    lp_status status = PLACE_WEIGHTS(m, bound, fused, err);
+    if (status) return status;
+    w->gate = row_view(&both, 0, h->expert_ff, 2 * h->expert_ff, h->n_experts);
+    w->up = row_view(&both, h->expert_ff, h->expert_ff, 2 * h->expert_ff, h->n_experts);
+    return LP_OK;
+}
+
+static lp_status place_ffn(struct lp_model *m, int32_t l, struct lp_err *err) {
+    const struct lp_bound *bound = &m->binding.blocks[l];
     struct lp_layer *layer = &m->layers[l];
-    layer->is_moe = t[LP_SLOT_ROUTER] != NULL;
-    if (!layer->is_moe) {
-        layer->dense = (struct lp_ffn){as_weight(t[LP_SLOT_FFN_GATE]), as_weight(t[LP_SLOT_FFN_UP]),
-                                       as_weight(t[LP_SLOT_FFN_DOWN])};
-        return LP_OK;
-    }
-    layer->experts.down = as_weight(t[LP_SLOT_DOWN_EXPS]);
-    if (t[LP_SLOT_GATE_UP_EXPS]) {
-        struct lp_weight both = as_weight(t[LP_SLOT_GATE_UP_EXPS]);
-        layer->experts.gate = row_view(both, 0, h->expert_ff, 2 * h->expert_ff, h->n_experts);
-        layer->experts.up =
-            row_view(both, h->expert_ff, h->expert_ff, 2 * h->expert_ff, h->n_experts);
-    } else {
-        layer->experts.gate = as_weight(t[LP_SLOT_GATE_EXPS]);
-        layer->experts.up = as_weight(t[LP_SLOT_UP_EXPS]);
-    }
-    layer->has_shared = h->n_shared > 0;
-    if (layer->has_shared)
-        layer->shared =
-            (struct lp_ffn){as_weight(t[LP_SLOT_GATE_SHEXP]), as_weight(t[LP_SLOT_UP_SHEXP]),
-                            as_weight(t[LP_SLOT_DOWN_SHEXP])};
-    lp_status status = as_f32_weight(m, t[LP_SLOT_ROUTER], &layer->router, err);
-    return status ? status : to_f32(m, t[LP_SLOT_ROUTER_BIAS], &layer->router_bias, err);
+    layer->is_moe = bound->tensor[LP_SLOT_ROUTER] != NULL;
+    const struct placing dense[] = {{LP_SLOT_FFN_GATE, &layer->dense.gate},
+                                    {LP_SLOT_FFN_UP, &layer->dense.up},
+                                    {LP_SLOT_FFN_DOWN, &layer->dense.down}};
+    if (!layer->is_moe) return PLACE_WEIGHTS(m, bound, dense, err);
+    const struct placing shared[] = {{LP_SLOT_GATE_SHEXP, &layer->shared.gate},
+                                     {LP_SLOT_UP_SHEXP, &layer->shared.up},
+                                     {LP_SLOT_DOWN_SHEXP, &layer->shared.down}};
+    layer->has_shared = m->h.n_shared > 0;
+    lp_status status = place_experts(m, bound, &layer->experts, err);
+    if (!status && layer->has_shared) status = PLACE_WEIGHTS(m, bound, shared, err);
+    if (!status) status = place_f32_weight(m, bound, LP_SLOT_ROUTER, &layer->router, err);
+    return status ? status
+                  : to_f32(m, bound->tensor[LP_SLOT_ROUTER_BIAS], &layer->router_bias, err);
 }
 
 static lp_status place_rope(struct lp_model *m, struct lp_err *err) {
@@ -206,7 +264,7 @@ static lp_status place_rope(struct lp_model *m, struct lp_err *err) {
         lp_free(inv_freq);
         return lp_err_memory(err, half * sizeof *inv_freq, "rotary frequencies");
     }
-    if (t) lp_type_info(t->type)->dequant(t->data, divisors, half);
+    if (t) lp_type_info(t->type)->dequant(lp_gguf_tensor_mat(t, 0), divisors, half);
     for (size_t i = 0; t && i < half && !status; i++)
         if (!(divisors[i] > 0))
             status = lp_err_set(err, LP_STATUS_FORMAT,
@@ -227,10 +285,10 @@ static lp_status place_rope(struct lp_model *m, struct lp_err *err) {
 
 static lp_status place_layer(struct lp_model *m, int32_t l, struct lp_err *err) {
     struct lp_layer *layer = &m->layers[l];
-    const struct lp_gguf_tensor **b = m->binding.blocks[l].tensor;
-    lp_status status = to_f32(m, b[LP_SLOT_ATTN_NORM], &layer->attn_norm, err);
-    if (!status) status = to_f32(m, b[LP_SLOT_FFN_NORM], &layer->ffn_norm, err);
-    layer->attn_output = as_weight(b[LP_SLOT_ATTN_OUTPUT]);
+    const struct lp_bound *bound = &m->binding.blocks[l];
+    lp_status status = to_f32(m, bound->tensor[LP_SLOT_ATTN_NORM], &layer->attn_norm, err);
+    if (!status) status = to_f32(m, bound->tensor[LP_SLOT_FFN_NORM], &layer->ffn_norm, err);
+    if (!status) status = place_weight(m, bound, LP_SLOT_ATTN_OUTPUT, &layer->attn_output, err);
     if (!status)
         status =
             m->h.arch->attention == LP_ATTENTION_MLA ? place_mla(m, l, err) : place_gqa(m, l, err);
@@ -238,13 +296,17 @@ static lp_status place_layer(struct lp_model *m, int32_t l, struct lp_err *err) 
 }
 
 static lp_status place_mtp(struct lp_model *m, struct lp_err *err) {
-    const struct lp_gguf_tensor **t = m->binding.blocks[m->h.n_layers].tensor;
+    const struct lp_bound *bound = &m->binding.blocks[m->h.n_layers];
+    const struct lp_gguf_tensor *const *t = bound->tensor;
     struct lp_mtp *mtp = &m->mtp;
     m->has_mtp = true;
-    mtp->eh_proj = as_weight(t[LP_SLOT_NEXTN_EH_PROJ]);
-    mtp->embd = t[LP_SLOT_NEXTN_EMBD] ? as_weight(t[LP_SLOT_NEXTN_EMBD]) : m->token_embd;
-    mtp->head = t[LP_SLOT_NEXTN_HEAD] ? as_weight(t[LP_SLOT_NEXTN_HEAD]) : m->output;
-    lp_status status = to_f32(m, t[LP_SLOT_NEXTN_ENORM], &mtp->enorm, err);
+    const struct placing weights[] = {{LP_SLOT_NEXTN_EH_PROJ, &mtp->eh_proj},
+                                      {LP_SLOT_NEXTN_EMBD, &mtp->embd},
+                                      {LP_SLOT_NEXTN_HEAD, &mtp->head}};
+    lp_status status = PLACE_WEIGHTS(m, bound, weights, err);
+    if (!t[LP_SLOT_NEXTN_EMBD]) mtp->embd = m->token_embd;
+    if (!t[LP_SLOT_NEXTN_HEAD]) mtp->head = m->output;
+    if (!status) status = to_f32(m, t[LP_SLOT_NEXTN_ENORM], &mtp->enorm, err);
     if (!status) status = to_f32(m, t[LP_SLOT_NEXTN_HNORM], &mtp->hnorm, err);
     if (!status) status = to_f32(m, t[LP_SLOT_NEXTN_HEAD_NORM], &mtp->head_norm, err);
     if (!mtp->head_norm) mtp->head_norm = m->output_norm;
@@ -252,10 +314,12 @@ static lp_status place_mtp(struct lp_model *m, struct lp_err *err) {
 }
 
 lp_status lp_model_place(struct lp_model *m, struct lp_err *err) {
-    const struct lp_gguf_tensor **t = m->binding.model.tensor;
-    m->token_embd = as_weight(t[LP_SLOT_TOKEN_EMBD]);
-    m->output = t[LP_SLOT_OUTPUT] ? as_weight(t[LP_SLOT_OUTPUT]) : m->token_embd;
-    lp_status status = to_f32(m, t[LP_SLOT_OUTPUT_NORM], &m->output_norm, err);
+    const struct lp_bound *bound = &m->binding.model;
+    const struct placing weights[] = {{LP_SLOT_TOKEN_EMBD, &m->token_embd},
+                                      {LP_SLOT_OUTPUT, &m->output}};
+    lp_status status = PLACE_WEIGHTS(m, bound, weights, err);
+    if (!bound->tensor[LP_SLOT_OUTPUT]) m->output = m->token_embd;
+    if (!status) status = to_f32(m, bound->tensor[LP_SLOT_OUTPUT_NORM], &m->output_norm, err);
     if (!status) status = place_rope(m, err);
     for (int32_t l = 0; l < m->h.n_layers && !status; l++) status = place_layer(m, l, err);
     if (!status && m->binding.has_mtp) status = place_mtp(m, err);

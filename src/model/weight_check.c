@@ -33,13 +33,15 @@ static void report_bad(struct check_job *job, uint64_t tensor) {
 // The number of the first value, in rows [first, first + n), that is NaN or infinite or whose block's
 // scale is; -1: none found.
 static int64_t scan_rows(const struct lp_gguf_tensor *t, uint64_t first, uint64_t n) {
-    uint64_t row_bytes = 0;
+    uint64_t row_bytes = 0, in_mat;
     if (!lp_type_row_bytes(t->type, t->ne[0], &row_bytes)) return -1; // checked by the reader
     uint64_t piece_rows = PIECE_BYTES / row_bytes ? PIECE_BYTES / row_bytes : 1;
-    for (uint64_t r = first; r < first + n; r += piece_rows) {
-        uint64_t take = first + n - r < piece_rows ? first + n - r : piece_rows;
-        int64_t at =
-            lp_type_find_nonfinite(t->type, t->data + r * row_bytes, (size_t)(take * t->ne[0]));
+    for (uint64_t r = first, take; r < first + n; r += take) {
+        in_mat = r % t->ne[1];
+        take = t->ne[1] - in_mat < piece_rows ? t->ne[1] - in_mat : piece_rows;
+        if (take > first + n - r) take = first + n - r;
+        const uint8_t *rows = lp_gguf_tensor_mat(t, r / t->ne[1]) + in_mat * row_bytes;
+        int64_t at = lp_type_find_nonfinite(t->type, rows, (size_t)(take * t->ne[0]));
         uint64_t block_values = lp_type_info(t->type)->block_values;
         if (at >= 0) return (int64_t)(r * t->ne[0] + (uint64_t)at * block_values);
     }

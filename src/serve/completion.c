@@ -148,6 +148,7 @@ static void set_defaults(struct lp_completion_params *p, const struct lp_samplin
     if (!p->has_top_p) p->top_p = d->top_p;
     if (!p->has_top_k) p->top_k = d->top_k;
     if (!p->has_min_p) p->min_p = d->min_p;
+    if (!p->has_repetition_penalty) p->repetition_penalty = d->repetition_penalty;
 }
 
 bool lp_completion_admit(struct lp_completion *c, struct lp_service *service,

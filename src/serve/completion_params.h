@@ -53,6 +53,7 @@ struct lp_completion_params {
     size_t n_shown_ids;
     bool return_token_ids;
     bool has_temperature, has_top_p, has_top_k, has_min_p; // else the server's are taken
+    bool has_repetition_penalty;                           // likewise
     bool has_seed, echo, stream, include_usage, ignore_eos, skip_special_tokens, add_special_tokens;
 };
 

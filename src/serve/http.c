@@ -43,7 +43,8 @@ struct lp_server_options lp_server_default_options(void) {
                                       .drain_s = 30,
                                       .stall_s = 300,
                                       .temperature = 1,
-                                      .top_p = 1};
+                                      .top_p = 1,
+                                      .repetition_penalty = 1};
 }
 
 static enum MHD_Result on_request(void *user, struct MHD_Connection *connection, const char *path,
@@ -231,8 +232,12 @@ static lp_status set_up(struct lp_server *s, const struct lp_server_options *o,
     s->service.keepalive_ms = o->keepalive_ms;
     s->service.stall_s = o->stall_s;
     s->service.aliases = s->aliases ? s->aliases : "";
-    s->service.sampling = (struct lp_sampling_defaults){
-        .temperature = o->temperature, .top_p = o->top_p, .min_p = o->min_p, .top_k = o->top_k};
+    s->service.sampling =
+        (struct lp_sampling_defaults){.temperature = o->temperature,
+                                      .top_p = o->top_p,
+                                      .min_p = o->min_p,
+                                      .top_k = o->top_k,
+                                      .repetition_penalty = o->repetition_penalty};
     s->service.keep_last_prompt = o->debug_prompts;
     s->service.debug_probes = o->debug_probes && o->api_key;
     atomic_flag_clear(&s->service.probing);

@@ -19,10 +19,10 @@ struct lp_server_options {
     const char *tls_cert, *tls_key; // PEM files; NULL = plain HTTP
     const char *access_log;         // a file, "-" for standard error; NULL = none
     const char *aliases;            // further names of the model, with commas; "*" = any; or NULL
-    double temperature, top_p, min_p; // of requests that name none
+    double temperature, top_p, min_p, repetition_penalty; // of requests that name none
     int64_t top_k;
-    bool debug_prompts;             // show the last prompt at /debug/last-prompt
-    bool debug_probes;              // give intermediates at /debug/probe; needs a key
+    bool debug_prompts; // show the last prompt at /debug/last-prompt
+    bool debug_probes;  // give intermediates at /debug/probe; needs a key
     const char *model_id;
     limpid_model *model; // both stay the caller's and must outlive the server
     limpid_engine *engine;

@@ -31,7 +31,7 @@ void lp_tree_room_take(struct lp_tree_room *room, size_t n_bytes); // at most al
 void lp_tree_room_give(struct lp_tree_room *room, size_t n_bytes);
 
 struct lp_sampling_defaults { // where a request names none
-    double temperature, top_p, min_p;
+    double temperature, top_p, min_p, repetition_penalty;
     int64_t top_k;
 };
 

@@ -21,8 +21,10 @@ struct mla {
     struct cache cache;
     float *q;        // [n_queries, n_heads, nope + rope]
     float *q_latent; // [n_queries, n_heads, latent] = W_UK^T q_nope
-    float *k_up, *v_up, *k_stored;
+    float *k_up, *v_up, *k_stored, *v_stored;
     struct lp_weight k_weight, v_weight;
+    const uint8_t **mats; // [2 * n_heads], where the weights have factors
+    float *factors;       // [2 * n_heads]
     int32_t *ids, *counts;
     float scale;
     int64_t q_stride, latent_stride, out_stride, latent_out_stride;
@@ -40,6 +42,29 @@ static inline struct lp_weight weight(const float *data, int64_t n_in, int64_t n
                               .name = "test"};
 }
 
+// W_UK and W_UV as lists of matrices, backwards in memory and with factors; k_up and v_up are the
+// products.
+static inline void scatter(struct lp_weight *w, float *values, float *stored, const uint8_t **mats,
+                           float *factors) {
+    int64_t n = w->n_in * w->n_out;
+    float *copy = new_array(n, sizeof *copy);
+    for (int64_t h = 0; h < w->n_mats; h++) {
+        factors[h] = 0.6f + 0.3f * (float)(h % 3);
+        mats[h] = (const uint8_t *)(stored + (w->n_mats - 1 - h) * n);
+        for (int64_t i = 0; i < n; i++) values[h * n + i] *= factors[h];
+    }
+    for (int64_t h = 0; h < w->n_mats / 2; h++) {
+        float *a = stored + h * n, *b = stored + (w->n_mats - 1 - h) * n;
+        memcpy(copy, a, (size_t)n * sizeof *a);
+        memcpy(a, b, (size_t)n * sizeof *a);
+        memcpy(b, copy, (size_t)n * sizeof *a);
+    }
+    lp_free(copy);
+    w->data = NULL;
+    w->mats = mats;
+    w->scales = factors;
+}
+
 static inline void make_weights(struct mla *m, struct lp_rng *rng) {
     const struct mla_case *c = &m->c;
     int64_t n = (int64_t)c->n_heads * c->nope * c->latent;
@@ -47,13 +72,20 @@ static inline void make_weights(struct mla *m, struct lp_rng *rng) {
     m->v_up = random_floats(rng, (int64_t)c->n_heads * c->v_dim * c->latent,
                             1.0f / sqrtf((float)c->latent));
     m->k_stored = new_array(n, sizeof(float));
+    m->v_stored = new_array((int64_t)c->n_heads * c->v_dim * c->latent, sizeof(float));
+    memcpy(m->v_stored, m->v_up, (size_t)(c->n_heads * c->v_dim * c->latent) * sizeof(float));
     for (int64_t i = 0; i < n; i++) {
         int64_t j = i % c->latent, d = i / c->latent % c->nope, h = i / c->latent / c->nope;
         m->k_stored[c->k_transposed ? (h * c->latent + j) * c->nope + d : i] = m->k_up[i];
     }
     m->k_weight = c->k_transposed ? weight(m->k_stored, c->nope, c->latent, c->n_heads)
                                   : weight(m->k_stored, c->latent, c->nope, c->n_heads);
-    m->v_weight = weight(m->v_up, c->latent, c->v_dim, c->n_heads);
+    m->v_weight = weight(m->v_stored, c->latent, c->v_dim, c->n_heads);
+    if (lp_rng_u64(rng) & 1) return;
+    m->mats = new_array(2 * c->n_heads, sizeof *m->mats);
+    m->factors = new_array(2 * c->n_heads, sizeof *m->factors);
+    scatter(&m->k_weight, m->k_up, m->k_stored, m->mats, m->factors);
+    scatter(&m->v_weight, m->v_up, m->v_stored, m->mats + c->n_heads, m->factors + c->n_heads);
 }
 
 static inline void absorb_queries(struct mla *m) {
@@ -91,7 +123,9 @@ static inline void make_mla(struct mla *m, const struct mla_case *c, uint64_t se
 }
 
 static inline void free_mla(struct mla *m) {
-    void *blocks[] = {m->rows, m->q, m->q_latent, m->k_up, m->v_up, m->k_stored, m->ids, m->counts};
+    void *blocks[] = {m->rows,    m->q,        m->q_latent, m->k_up,
+                      m->v_up,    m->k_stored, m->v_stored, (void *)m->mats,
+                      m->factors, m->ids,      m->counts};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) lp_free(blocks[i]);
     free_cache(&m->cache);
 }

@@ -13,6 +13,7 @@ struct setup {
     struct lp_weight stacked, gate, up, down; // gate and up are views of one stacked tensor
     int64_t n_rows, n_in, stride;
     int32_t n_used;
+    float up_factors[N_EXPERTS];
     float *x, *y, *weights;
     int32_t *ids;
 };
@@ -21,10 +22,14 @@ static struct setup set_up(lp_type up_type, lp_type down_type, int64_t n_in, int
                            int64_t n_rows, int32_t n_used, struct lp_rng *rng) {
     struct setup s = {.n_rows = n_rows, .n_in = n_in, .stride = n_in + 5, .n_used = n_used};
     s.stacked = new_weight(up_type, n_in, 2 * width, N_EXPERTS, -1, rng);
-    s.gate = s.up = s.stacked;
-    s.gate.n_out = s.up.n_out = width;
-    s.up.data = row_of(&s.stacked, 0, width);
     s.down = new_weight(down_type, width, n_in, N_EXPERTS, -1, rng);
+    if (n_rows % 2) {
+        scatter(&s.stacked, rng);
+        scatter(&s.down, rng);
+        for (int e = 0; e < N_EXPERTS; e++) s.up_factors[e] = 0.2f + 0.1f * (float)e;
+    }
+    s.gate = lp_weight_part(&s.stacked, 0, N_EXPERTS, 0, width);
+    s.up = lp_weight_part(&s.stacked, 0, N_EXPERTS, width, width);
     s.x = random_floats(rng, n_rows * s.stride);
     s.y = new_floats((n_rows + 1) * s.stride, GUARD);
     s.weights = new_floats(n_rows * n_used, 0);
@@ -41,15 +46,24 @@ static struct setup set_up(lp_type up_type, lp_type down_type, int64_t n_in, int
 }
 
 static void release(struct setup *s) {
-    void *blocks[] = {
-        (void *)s->stacked.data, (void *)s->down.data, s->x, s->y, s->weights, s->ids};
-    for (int i = 0; i < 6; i++) lp_free(blocks[i]);
+    free_weight(&s->stacked);
+    free_weight(&s->down);
+    void *blocks[] = {s->x, s->y, s->weights, s->ids};
+    for (int i = 0; i < 4; i++) lp_free(blocks[i]);
+}
+
+// Up with factors that are not gate's.
+static struct lp_weight up_of(const struct setup *s) {
+    struct lp_weight up = s->up;
+    if (up.scales) up.scales = s->up_factors;
+    return up;
 }
 
 static void run(struct lp_device *dev, const struct setup *s, int64_t first, int64_t n_rows,
                 float *y) {
+    struct lp_weight up = up_of(s);
     struct lp_op_experts op = {.gate = &s->gate,
-                               .up = &s->up,
+                               .up = &up,
                                .down = &s->down,
                                .x = s->x + first * s->stride,
                                .x_stride = s->stride,
@@ -64,8 +78,7 @@ static void run(struct lp_device *dev, const struct setup *s, int64_t first, int
 
 static void product(struct lp_device *dev, const struct lp_weight *w, int32_t expert,
                     const float *x, float *y) {
-    struct lp_weight one = *w;
-    one.data = row_of(w, expert, 0);
+    struct lp_weight one = lp_weight_part(w, expert, 1, 0, w->n_out);
     struct lp_op_matmul op = {
         .w = &one, .x = x, .x_stride = w->n_in, .y = y, .y_stride = w->n_out, .n_rows = 1};
     dev->backend->matmul(dev, &op);
@@ -73,12 +86,13 @@ static void product(struct lp_device *dev, const struct lp_weight *w, int32_t ex
 
 // y row of the definition, with this device's matmul for the products.
 static void compose(struct lp_device *dev, const struct setup *s, int64_t t, float *y) {
+    struct lp_weight up_weight = up_of(s);
     float *gate = new_floats(2 * s->gate.n_out + 2 * s->n_in, 0), *up = gate + s->gate.n_out;
     float *out = up + s->gate.n_out, *sum = out + s->n_in;
     for (int32_t j = 0; j < s->n_used; j++) {
         int32_t e = s->ids[t * s->n_used + j];
         product(dev, &s->gate, e, s->x + t * s->stride, gate);
-        product(dev, &s->up, e, s->x + t * s->stride, up);
+        product(dev, &up_weight, e, s->x + t * s->stride, up);
         for (int64_t i = 0; i < s->gate.n_out; i++)
             gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
         product(dev, &s->down, e, gate, out);

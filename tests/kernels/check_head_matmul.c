@@ -21,6 +21,7 @@ static struct setup set_up(lp_type type, int64_t n_in, int64_t n_out, int64_t n_
                            int64_t n_rows, bool transposed, bool shared, struct lp_rng *rng) {
     struct setup s = {.transposed = transposed, .shared = shared, .n_rows = n_rows};
     s.w = new_weight(type, n_in, n_out, n_heads, -1, rng);
+    if (n_heads != 2) scatter(&s.w, rng);
     s.n_from = transposed ? n_out : n_in;
     s.n_to = transposed ? n_in : n_out;
     s.x_head = shared ? 0 : s.n_from + 1;
@@ -34,7 +35,7 @@ static struct setup set_up(lp_type type, int64_t n_in, int64_t n_out, int64_t n_
 }
 
 static void release(struct setup *s) {
-    lp_free((void *)s->w.data);
+    free_weight(&s->w);
     lp_free(s->x);
     lp_free(s->y);
 }
@@ -72,7 +73,7 @@ static void check_transposed(const struct setup *s, int64_t t, int64_t h) {
     float *row = new_floats(s->n_to, 0);
     for (int64_t d = 0; d < s->n_from; d++) {
         info->dequant(row_of(&s->w, h, d), row, (size_t)s->n_to);
-        double x = s->x[t * s->x_row + h * s->x_head + d];
+        double x = s->x[t * s->x_row + h * s->x_head + d] * (double)lp_weight_scale(&s->w, h);
         for (int64_t j = 0; j < s->n_to; j++) {
             sum[j] += x * row[j];
             size[j] += fabs(x * row[j]);

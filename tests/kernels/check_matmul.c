@@ -57,6 +57,7 @@ static void check_guards(const struct lp_op_matmul *op, int64_t n_floats) {
 static void one_shape(struct lp_device *dev, lp_type type, struct shape s, int fill, bool flat_x,
                       struct lp_rng *rng) {
     struct lp_weight w = new_weight(type, s.n_in, s.n_out, 1, fill, rng);
+    if (lp_rng_u64(rng) & 1) scatter(&w, rng);
     int64_t x_stride = s.n_in + 3, y_stride = s.n_out + 2, n_y = (s.n_rows + 1) * y_stride;
     float *x = random_floats(rng, s.n_rows * x_stride), *bias = random_floats(rng, s.n_out);
     if (flat_x)
@@ -79,7 +80,7 @@ static void one_shape(struct lp_device *dev, lp_type type, struct shape s, int f
     for (int64_t t = 0; t < s.n_rows; t++)
         for (int64_t r = 0; r < s.n_out; r++) check_close(dev, &op, before, t, r);
     check_guards(&op, n_y);
-    lp_free((void *)w.data);
+    free_weight(&w);
     lp_free(x), lp_free(bias), lp_free(y), lp_free(before);
 }
 
@@ -154,6 +155,7 @@ static void bits_do_not_depend_on_rows_threads_or_width(void **state) {
     FOR_WEIGHT_TYPES(info) for (int which = 0; which < 5; which += 2) {
         int64_t n_in = pick_n_in(info, which), n_out = which == 2 ? 37 : 7;
         struct lp_weight w = new_weight(info->id, n_in, n_out, 1, -1, &rng);
+        if (which == 2) scatter(&w, &rng);
         float *x = random_floats(&rng, MAX_ROWS * n_in), *all = new_floats(MAX_ROWS * n_out, 0);
         float *y = new_floats(MAX_ROWS * n_out, 0);
         for (size_t d = 0; d < n_devs; d++) {
@@ -179,7 +181,7 @@ static void bits_do_not_depend_on_rows_threads_or_width(void **state) {
                              info->name, d, (long long)counts[i], MAX_ROWS);
             }
         }
-        lp_free((void *)w.data);
+        free_weight(&w);
         lp_free(x), lp_free(all), lp_free(y);
     }
     for (size_t d = 0; d < n_devs; d++)
@@ -205,7 +207,7 @@ static void non_finite_values_reach_the_output(void **state) {
         for (int64_t t = 0; t < n_rows; t++)
             for (int64_t r = 0; r < n_out; r++)
                 assert_int_equal(!isfinite(y[t * n_out + r]), t == at);
-        lp_free((void *)w.data);
+        free_weight(&w);
         lp_free(x), lp_free(y);
     }
     dev->backend->close(dev);
@@ -235,7 +237,7 @@ static void activations_of_any_size_agree(void **state) {
                 fail_msg("%s, activations of size %g: %g, expected %g, slack %g", info->name,
                          sizes[i], y[r], e.exact, slack);
         }
-        lp_free((void *)w.data);
+        free_weight(&w);
         lp_free(x);
     }
     dev->backend->close(dev);
@@ -249,6 +251,7 @@ static void embed_copies_exact_rows(void **state) {
     FOR_WEIGHT_TYPES(info) {
         int64_t n_in = pick_n_in(info, 4), n_out = 9, n_rows = 20;
         struct lp_weight w = new_weight(info->id, n_in, n_out, 1, -1, &rng);
+        if (id_ & 1) scatter(&w, &rng);
         float *out = new_floats(n_rows * (n_in + 1), GUARD), *row = new_floats(n_in, 0);
         int32_t ids[20];
         for (int i = 0; i < 20; i++) ids[i] = (int32_t)(lp_rng_u64(&rng) % 9);
@@ -257,10 +260,11 @@ static void embed_copies_exact_rows(void **state) {
         dev->backend->embed(dev, &op);
         for (int64_t t = 0; t < n_rows; t++) {
             info->dequant(row_of(&w, 0, ids[t]), row, (size_t)n_in);
+            for (int64_t k = 0; k < n_in; k++) row[k] *= lp_weight_scale(&w, 0);
             assert_memory_equal(out + t * (n_in + 1), row, (size_t)n_in * sizeof *row);
             assert_true(out[t * (n_in + 1) + n_in] == GUARD);
         }
-        lp_free((void *)w.data);
+        free_weight(&w);
         lp_free(out), lp_free(row);
     }
     dev->backend->close(dev);

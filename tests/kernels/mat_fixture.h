@@ -52,7 +52,7 @@ static inline void put_scale(uint8_t *block, int offset, struct lp_rng *rng) {
     memcpy(block + offset, &bits, sizeof bits);
 }
 
-// Gives every block of n bytes scales of 0.01 to 0.04 in size.
+// Gives every block of n bytes scales of 0.01 to 0.04 in size (values up to 448: 0.0001 ...).
 static inline void fix_scales(lp_type type, uint8_t *data, size_t n_bytes, struct lp_rng *rng) {
     const struct lp_type_info *info = lp_type_info((uint32_t)type);
     for (size_t at = 0; at < n_bytes; at += info->block_bytes) {
@@ -60,6 +60,12 @@ static inline void fix_scales(lp_type type, uint8_t *data, size_t n_bytes, struc
             if (scale_fields[i].type != type) continue;
             put_scale(data + at, scale_fields[i].d, rng);
             if (scale_fields[i].second >= 0) put_scale(data + at, scale_fields[i].second, rng);
+        }
+        if (type == LP_TYPE_F8_E4M3) {
+            float d = (float)(0.0001 + 0.0003 * lp_rng_unit(rng));
+            memcpy(data + at, &d, sizeof d);
+            for (int i = 4; i < 132; i++) // no NaN
+                if ((data[at + (size_t)i] & 0x7f) == 0x7f) data[at + (size_t)i] ^= 1;
         }
         if (type == LP_TYPE_MXFP4) data[at] = (uint8_t)(120 + lp_rng_u64(rng) % 5);
         if (type == LP_TYPE_IQ1_M) // the f16's nibbles in the tops of four u16: 0x2800
@@ -100,15 +106,41 @@ static inline struct lp_weight new_weight(lp_type type, int64_t n_in, int64_t n_
                               .name = "test"};
 }
 
-static inline const uint8_t *row_of(const struct lp_weight *w, int64_t mat, int64_t row) {
-    return (const uint8_t *)w->data + (size_t)mat * w->mat_bytes + (size_t)row * w->row_bytes;
-}
-
 static inline float *new_floats(int64_t n, float value) {
     float *x = lp_alloc((size_t)n, sizeof *x);
     assert_non_null(x);
     for (int64_t i = 0; i < n; i++) x[i] = value;
     return x;
+}
+
+static inline const uint8_t *row_of(const struct lp_weight *w, int64_t mat, int64_t row) {
+    return lp_weight_mat(w, mat) + (size_t)row * w->row_bytes;
+}
+
+static inline void free_weight(struct lp_weight *w) {
+    for (int64_t m = 0; w->mats && m < w->n_mats; m++) lp_free((void *)w->mats[m]);
+    lp_free((void *)w->mats);
+    lp_free((void *)w->scales);
+    lp_free((void *)w->data);
+    *w = (struct lp_weight){0};
+}
+
+// Matrices in blocks of their own, not in order, at odd addresses, each with a factor.
+static inline void scatter(struct lp_weight *w, struct lp_rng *rng) {
+    const uint8_t **mats = lp_alloc((size_t)w->n_mats, sizeof *mats);
+    float *scales = new_floats(w->n_mats, 0);
+    for (int64_t i = 0; i < w->n_mats; i++) {
+        int64_t m = w->n_mats - 1 - i;
+        uint8_t *block = lp_alloc(w->mat_bytes + 1, 1);
+        memcpy(block + 1, lp_weight_mat(w, m), w->mat_bytes);
+        mats[m] = block;
+        scales[m] = (float)(lp_rng_u64(rng) & 1 ? -1 : 1) * (0.1f + (float)lp_rng_unit(rng));
+    }
+    lp_free((void *)w->data);
+    w->data = NULL;
+    w->mats = mats;
+    w->mats_offset = 1;
+    w->scales = scales;
 }
 
 static inline float *random_floats(struct lp_rng *rng, int64_t n) {
@@ -120,7 +152,7 @@ static inline float *random_floats(struct lp_rng *rng, int64_t n) {
 // ---- what an 8-bit kernel makes of a row: d = amax / 127, x ~ d * nearest_even(x * (127 / amax))
 
 static inline bool rounds_activations(const struct lp_device *dev, lp_type type) {
-    if (lp_type_info((uint32_t)type)->block_values == 1) return false;
+    if (!lp_weight_may_round(type)) return false;
     return !strstr(dev->backend->matmul_kernel(dev, type), "dequant");
 }
 
@@ -140,7 +172,7 @@ static inline void round_row(const float *x, int64_t n, float *out, float *half_
 }
 
 struct expected {
-    double value, size;  // sum w x, sum |w x|
+    double value, size;  // sum w x, sum |w x|, with the matrix's factor in both
     double exact, loose; // of the unrounded row; how far rounding may move the sum
 };
 
@@ -161,7 +193,9 @@ static inline struct expected expect_dot(const struct lp_device *dev, const stru
         e.loose += fabs((double)values[i]) * half[i];
     }
     lp_free(values);
-    return e;
+    double factor = lp_weight_scale(w, mat);
+    return (struct expected){e.value * factor, e.size * fabs(factor), e.exact * factor,
+                             e.loose * fabs(factor)};
 }
 
 // ---- devices

@@ -84,24 +84,24 @@ size_t lp_cpu_mla_expanded_scratch(const struct lp_reserve *need, int n_workers)
     return cut.used;
 }
 
-static const void *weight_row(const struct lp_weight *w, int64_t matrix, int64_t row) {
-    return (const char *)w->data + (size_t)matrix * w->mat_bytes + (size_t)row * w->row_bytes;
+// A row of one of the head's matrices as float32, its factor in it.
+static void load_row(const struct lp_weight *w, int64_t head, int64_t row, float *out) {
+    const float factor = lp_weight_scale(w, head);
+    lp_type_info((uint32_t)w->type)
+        ->dequant(lp_weight_mat(w, head) + (size_t)row * w->row_bytes, out, (size_t)w->n_in);
+    for (int64_t i = 0; factor != 1.0f && i < w->n_in; i++) out[i] *= factor;
 }
 
 // The head's matrices as float32, k_up as [nope][latent] in both storage orders.
 static void load_head(const struct expanded_job *job, struct worker_scratch *w, int64_t head) {
     const struct lp_op_mla_expanded *op = job->op;
     int64_t ld = job->sizes.ld_latent;
-    void (*k_rows)(const void *, float *, size_t) = lp_type_info(op->k_up->type)->dequant;
-    void (*v_rows)(const void *, float *, size_t) = lp_type_info(op->v_up->type)->dequant;
-    for (int64_t i = 0; i < op->v_dim; i++)
-        v_rows(weight_row(op->v_up, head, i), w->v_up + i * ld, (size_t)op->latent);
+    for (int64_t i = 0; i < op->v_dim; i++) load_row(op->v_up, head, i, w->v_up + i * ld);
     if (!op->k_transposed)
-        for (int64_t i = 0; i < op->nope; i++)
-            k_rows(weight_row(op->k_up, head, i), w->k_up + i * ld, (size_t)op->latent);
+        for (int64_t i = 0; i < op->nope; i++) load_row(op->k_up, head, i, w->k_up + i * ld);
     else
         for (int64_t j = 0; j < op->latent; j++) {
-            k_rows(weight_row(op->k_up, head, j), w->row, (size_t)op->nope);
+            load_row(op->k_up, head, j, w->row);
             for (int64_t i = 0; i < op->nope; i++) w->k_up[i * ld + j] = w->row[i];
         }
 }

@@ -1,7 +1,7 @@
 // One matrix per head. Plain: the block product of cpu_matmul.c, head by head. Transposed: y +=
 // x[d] W[d] over the rows d, on panels of rows dequantised to float32 (activations stay as they
 // are);
-//     y[j] = p0 + p1 + ...,  p = the sum over one panel of LP_MAT_AXPY rows, d ascending.
+//     y[j] = (p0 + p1 + ...) factor,  p = the sum over one panel of LP_MAT_AXPY rows, d ascending.
 // Items are (head, blocks of rows) or (head, chunk of columns): each output value is made by one
 // worker.
 #include <assert.h>
@@ -134,6 +134,10 @@ static void transposed_item(const struct transposed_job *job, int64_t item, floa
                 mat.kernel->axpy(
                     panel, n_d, op->x + t * op->x_row_stride + head * op->x_head_stride + d,
                     op->y + t * op->y_row_stride + head * op->y_head_stride + first, n, d == 0);
+        }
+        for (int64_t t = t0; mat.factor != 1.0f && t < t1; t++) {
+            float *y = op->y + t * op->y_row_stride + head * op->y_head_stride + first;
+            for (int64_t j = 0; j < n; j++) y[j] *= mat.factor;
         }
     }
 }

@@ -21,7 +21,8 @@ struct lp_cpu_mat lp_cpu_mat_of(const struct lp_cpu_device *dev, const struct lp
     return (struct lp_cpu_mat){
         .kernel = kernel,
         .type = lp_type_info((uint32_t)w->type),
-        .data = (const uint8_t *)w->data + (size_t)m * w->mat_bytes,
+        .data = lp_weight_mat(w, m),
+        .factor = lp_weight_scale(w, m),
         .row_bytes = w->row_bytes,
         .n_in = w->n_in,
         .n_out = w->n_out,
@@ -62,6 +63,9 @@ void lp_cpu_mat_block(const struct lp_cpu_mat *mat, int64_t first_row, int n_row
         for (int64_t t = 0; t < n_x; t++)
             kernel->dot(mat->type, w, mat->row_bytes, n_rows, rows[t], mat->n_in,
                         out + t * LP_MAT_ROWS);
+    if (mat->factor == 1.0f) return;
+    for (int64_t t = 0; t < n_x; t++)
+        for (int r = 0; r < n_rows; r++) out[t * LP_MAT_ROWS + r] *= mat->factor;
 }
 
 int64_t lp_cpu_mat_item_blocks(const struct lp_cpu_mat *mat, int64_t n_items_beside,
@@ -205,16 +209,21 @@ void lp_cpu_matmul(struct lp_device *base, const struct lp_op_matmul *op) {
         matmul_slice(dev, op, t, op->n_rows - t < slice ? op->n_rows - t : slice);
 }
 
-// ---- embed: exactly the format's values
+// ---- embed: exactly the format's values, times the matrix's factor
 
 static void embed_worker(void *job, int worker, int n_workers) {
     const struct lp_op_embed *op = job;
-    const struct lp_type_info *type = lp_type_info((uint32_t)op->table->type);
+    const struct lp_weight *table = op->table;
+    const struct lp_type_info *type = lp_type_info((uint32_t)table->type);
+    const uint8_t *rows = lp_weight_mat(table, 0);
+    const float factor = lp_weight_scale(table, 0);
     size_t begin, end;
     lp_worker_range((size_t)op->n_rows, 1, worker, n_workers, &begin, &end);
-    for (size_t t = begin; t < end; t++)
-        type->dequant((const uint8_t *)op->table->data + (size_t)op->ids[t] * op->table->row_bytes,
-                      op->out + (int64_t)t * op->out_stride, (size_t)op->table->n_in);
+    for (size_t t = begin; t < end; t++) {
+        float *out = op->out + (int64_t)t * op->out_stride;
+        type->dequant(rows + (size_t)op->ids[t] * table->row_bytes, out, (size_t)table->n_in);
+        for (int64_t i = 0; factor != 1.0f && i < table->n_in; i++) out[i] *= factor;
+    }
 }
 
 void lp_cpu_embed(struct lp_device *dev, const struct lp_op_embed *op) {

@@ -87,6 +87,7 @@ struct lp_cpu_mat_kernel {
 extern const struct lp_cpu_mat_kernel lp_cpu_mat_plain;
 extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f32, lp_cpu_mat_avx2_f16,
     lp_cpu_mat_avx2_bf16, lp_cpu_mat_avx2_dequant;
+extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f8_e4m3; // cpu_matmul_avx2_f8.c
 
 // The types with 8-bit kernels: stem, type. cpu_matmul_avx2_q32.c (blocks of 32 and 64 values) and
 // cpu_matmul_avx2_k.c, _iq.c (of 256) define lp_cpu_mat_avx2_<stem>, cpu_matmul_vnni.c
@@ -176,6 +177,7 @@ struct lp_cpu_mat {
     const struct lp_type_info *type;
     const uint8_t *data;
     size_t row_bytes;
+    float factor; // of its products (lp_weight.scales)
     int64_t n_in, n_out;
 };
 
@@ -193,8 +195,8 @@ static inline const uint8_t *lp_cpu_mat_row(const struct lp_cpu_mat *mat, int64_
     return mat->data + (size_t)row * mat->row_bytes;
 }
 
-// out[t * LP_MAT_ROWS + r] = row (first_row + r) . x_t, r < n_rows <= LP_MAT_ROWS, t < n_x <=
-// LP_MAT_MAX_X. next: the block of weights that the caller needs afterwards, or NULL.
+// out[t * LP_MAT_ROWS + r] = factor * (row (first_row + r) . x_t), r < n_rows <= LP_MAT_ROWS, t <
+// n_x <= LP_MAT_MAX_X. next: the block of weights that the caller needs afterwards, or NULL.
 void lp_cpu_mat_block(const struct lp_cpu_mat *mat, int64_t first_row, int n_rows,
                       struct lp_cpu_rows x, int64_t n_x, const uint8_t *next, float *panel,
                       float *out);
@@ -216,7 +218,7 @@ void lp_cpu_quantize_rows(const float *x, int64_t x_stride, int64_t n, int64_t b
 #define LP_MAT_QUANTIZE_ALONE 32768
 
 // n values of a row from `first` (a multiple of LP_MAT_CHUNK_F32), n <= LP_MAT_CHUNK_F32, as
-// float32 into a float panel row.
+// float32 into a float panel row, without the factor.
 void lp_cpu_mat_to_f32(const struct lp_cpu_mat *mat, int64_t row, int64_t first, int64_t n,
                        float *out);
 

@@ -2,18 +2,9 @@
 // type through its dequantiser, a chunk at a time. Per pair one accumulator of 8 lanes per chunk:
 // lane l = sum of w[8i + l] x[8i + l] by fused multiply-add, i ascending; the tail lanes add 0 * 0.
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#include <immintrin.h>
 #include <string.h>
 
-#include "backend/cpu/cpu_matmul.h"
-
-#define LP_INLINE static inline __attribute__((always_inline))
-
-LP_INLINE float hsum8(__m256 v) {
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-}
+#include "backend/cpu/cpu_float_avx2.h"
 
 // The first n < 8 floats, zeros behind; reads nothing past them.
 LP_INLINE __m256 load_part(const float *p, int64_t n) {
@@ -122,8 +113,8 @@ LP_INLINE void tile_pairs(const float *w, int nr, const float *const *x, int nx,
         }
 }
 
-static void tile_f32(const void *panel, int n_rows, const void *const *x, int n_x, int64_t first,
-                     int64_t n, float *out) {
+void lp_cpu_tile_avx2(const void *panel, int n_rows, const void *const *x, int n_x, int64_t first,
+                      int64_t n, float *out) {
     const float *xs[LP_MAT_TILE];
     for (int t = 0; t < n_x; t++) xs[t] = (const float *)x[t] + first;
     for (int r = 0; r < n_rows; r += 2) {
@@ -175,7 +166,7 @@ void lp_cpu_axpy_avx2(const float *panel, int n_d, const float *x, float *y, int
         .act = LP_CPU_ACT_F32,                                                                     \
         .dot = stem##_dot,                                                                         \
         .unpack = stem##_unpack,                                                                   \
-        .tile = tile_f32,                                                                          \
+        .tile = lp_cpu_tile_avx2,                                                                  \
         .axpy = lp_cpu_axpy_avx2,                                                                  \
     };
 FLOAT_KERNEL(f32, SOURCE_F32)
@@ -208,7 +199,7 @@ const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_dequant = {
     .act = LP_CPU_ACT_F32,
     .dot = dequant_dot,
     .unpack = dequant_unpack,
-    .tile = tile_f32,
+    .tile = lp_cpu_tile_avx2,
     .axpy = lp_cpu_axpy_avx2,
 };
 

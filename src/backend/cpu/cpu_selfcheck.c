@@ -9,6 +9,7 @@
 #include "backend/cpu/cpu_matmul.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "quant/blocks.h"
 
 #if defined(__x86_64__)
 #define VNNI_ROW(stem, type)                                                                       \
@@ -23,6 +24,7 @@ static const struct lp_kernel candidates[] = {
                                                       LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f32},
     {"matmul", "avx2_f16", LP_TYPE_F16, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f16},
     {"matmul", "avx2_bf16", LP_TYPE_BF16, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_bf16},
+    {"matmul", "avx2_f8_e4m3", LP_TYPE_F8_E4M3, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f8_e4m3},
     {"matmul", "avx2_dequant", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_dequant},
 #endif
     {"matmul", "plain_dequant", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_PLAIN, &lp_cpu_mat_plain},
@@ -33,6 +35,13 @@ static const struct lp_kernel candidates[] = {
 #define CHECK_ROWS 3     // a pair and a single
 #define CHECK_BOUND 1e-4 // of sum |w x|; wrong bits or a saturated sum are far above it
 #define MAX_ROW_BYTES (CHECK_VALUES * 4)
+
+// Bytes of any kind but NaN, under a scale as weights have it: most float32 bits are no such thing.
+static void tame_f8(struct lp_block_f8_e4m3 *block, struct lp_rng *rng) {
+    block->d = lp_rng_normal(rng) * 0.01f;
+    for (int i = 0; i < 128; i++)
+        if ((block->q[i] & 0x7f) == 0x7f) block->q[i] ^= 1;
+}
 
 // Random bytes until every scale is finite; where the format has a quantiser, its output.
 static bool make_row(const struct lp_type_info *type, struct lp_rng *rng, uint8_t *row) {
@@ -47,6 +56,8 @@ static bool make_row(const struct lp_type_info *type, struct lp_rng *rng, uint8_
     }
     for (int attempt = 0; attempt < 10000; attempt++) {
         for (uint64_t i = 0; i < bytes; i++) row[i] = (uint8_t)lp_rng_u64(rng);
+        for (uint64_t i = 0; type->id == LP_TYPE_F8_E4M3 && i < bytes; i += type->block_bytes)
+            tame_f8((void *)(row + i), rng);
         if (lp_type_find_nonfinite(type->id, row, CHECK_VALUES) < 0) return true;
     }
     return false;

@@ -104,13 +104,15 @@ static void expand_keys(struct lp_ref_device *dev, const struct lp_op_mla_expand
         for (int64_t r = 0; r < w->n_out; r++) {
             lp_ref_weight_row(w, h, r, dev->row);
             if (!op->k_transposed)
-                key[r] = (float)lp_ref_dot(dev->row, dev->cache_row, op->latent);
+                key[r] = (float)(lp_ref_dot(dev->row, dev->cache_row, op->latent) *
+                                 lp_weight_scale(w, h));
             else
                 for (int32_t d = 0; d < op->nope; d++)
                     dev->sum[d] += (double)dev->cache_row[r] * dev->row[d];
         }
         if (op->k_transposed)
-            for (int32_t d = 0; d < op->nope; d++) key[d] = (float)dev->sum[d];
+            for (int32_t d = 0; d < op->nope; d++)
+                key[d] = (float)(dev->sum[d] * lp_weight_scale(w, h));
     }
 }
 
@@ -121,7 +123,8 @@ static void expand_values(struct lp_ref_device *dev, const struct lp_op_mla_expa
         for (int64_t s = 0; s < n_keys; s++) {
             lp_ref_cache_row(op->cache, s, dev->cache_row);
             dev->values[s * op->v_dim + d] =
-                (float)lp_ref_dot(dev->row, dev->cache_row, op->latent);
+                (float)(lp_ref_dot(dev->row, dev->cache_row, op->latent) *
+                        lp_weight_scale(op->v_up, h));
         }
     }
 }

@@ -14,8 +14,8 @@ static void run_expert(struct lp_ref_device *dev, const struct lp_op_experts *op
         for (int64_t p = 0; p < n_pairs; p++) {
             if (op->ids[p] != e) continue;
             const float *x = op->x + p / op->n_used * op->x_stride;
-            double gate = lp_ref_dot(dev->row, x, op->gate->n_in),
-                   up = lp_ref_dot(dev->row2, x, op->up->n_in);
+            double gate = lp_ref_dot(dev->row, x, op->gate->n_in) * lp_weight_scale(op->gate, e);
+            double up = lp_ref_dot(dev->row2, x, op->up->n_in) * lp_weight_scale(op->up, e);
             dev->hidden[p / op->n_used * width + r] = (float)(gate / (1.0 + exp(-gate)) * up);
         }
     }
@@ -24,7 +24,8 @@ static void run_expert(struct lp_ref_device *dev, const struct lp_op_experts *op
         for (int64_t p = 0; p < n_pairs; p++)
             if (op->ids[p] == e)
                 dev->expert_out[p * n_embd + r] =
-                    (float)lp_ref_dot(dev->row, dev->hidden + p / op->n_used * width, width);
+                    (float)(lp_ref_dot(dev->row, dev->hidden + p / op->n_used * width, width) *
+                            lp_weight_scale(op->down, e));
     }
 }
 

@@ -2,15 +2,18 @@
 #include "backend/ref/ref.h"
 
 void lp_ref_weight_row(const struct lp_weight *w, int64_t m, int64_t r, float *out) {
-    const uint8_t *row =
-        (const uint8_t *)w->data + (size_t)m * w->mat_bytes + (size_t)r * w->row_bytes;
+    const uint8_t *row = lp_weight_mat(w, m) + (size_t)r * w->row_bytes;
     lp_type_info(w->type)->dequant(row, out, (size_t)w->n_in);
 }
 
 void lp_ref_embed(struct lp_device *dev, const struct lp_op_embed *op) {
     (void)dev;
-    for (int64_t t = 0; t < op->n_rows; t++)
-        lp_ref_weight_row(op->table, 0, op->ids[t], op->out + t * op->out_stride);
+    const float factor = lp_weight_scale(op->table, 0);
+    for (int64_t t = 0; t < op->n_rows; t++) {
+        float *out = op->out + t * op->out_stride;
+        lp_ref_weight_row(op->table, 0, op->ids[t], out);
+        for (int64_t i = 0; i < op->table->n_in; i++) out[i] *= factor;
+    }
 }
 
 void lp_ref_matmul(struct lp_device *device, const struct lp_op_matmul *op) {
@@ -19,6 +22,7 @@ void lp_ref_matmul(struct lp_device *device, const struct lp_op_matmul *op) {
         lp_ref_weight_row(op->w, 0, r, dev->row);
         for (int64_t t = 0; t < op->n_rows; t++) {
             double sum = lp_ref_dot(dev->row, op->x + t * op->x_stride, op->w->n_in);
+            sum *= lp_weight_scale(op->w, 0);
             if (op->bias) sum += op->bias[r];
             float *y = op->y + t * op->y_stride + r;
             *y = (float)(op->accumulate ? *y + sum : sum);
@@ -38,11 +42,12 @@ void lp_ref_head_matmul(struct lp_device *device, const struct lp_op_head_matmul
             for (int64_t r = 0; r < w->n_out; r++) {
                 lp_ref_weight_row(w, h, r, dev->row);
                 if (!op->transposed)
-                    y[r] = (float)lp_ref_dot(dev->row, x, w->n_in);
+                    y[r] = (float)(lp_ref_dot(dev->row, x, w->n_in) * lp_weight_scale(w, h));
                 else
                     for (int64_t j = 0; j < w->n_in; j++) dev->sum[j] += (double)x[r] * dev->row[j];
             }
             if (op->transposed)
-                for (int64_t j = 0; j < w->n_in; j++) y[j] = (float)dev->sum[j];
+                for (int64_t j = 0; j < w->n_in; j++)
+                    y[j] = (float)(dev->sum[j] * lp_weight_scale(w, h));
         }
 }
