@@ -1,7 +1,7 @@
 # limpid-faulty: limpid with places that go wrong on purpose (src/base/fault.h), for the tests of the
 # doctor and of crashes. Never installed.
 add_executable(limpid-faulty src/cli/main.c tests/clinic/fault.c tests/clinic/faulty_backend.c)
-foreach(folder base trace quant gguf text grammar backend kv attention model engine doctor serve cli)
+foreach(folder base trace quant gguf text grammar backend kv attention model hf engine doctor files serve cli)
   get_target_property(sources lp_${folder} SOURCES)
   get_target_property(definitions lp_${folder} COMPILE_DEFINITIONS)
   target_sources(limpid-faulty PRIVATE ${sources})

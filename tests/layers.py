@@ -8,8 +8,9 @@ The drawing (ARCHITECTURE.md): a folder may include itself and any folder on a l
 line do not see each other.
 
     cli
-    serve            doctor
+    serve            doctor    files
     engine
+    hf
     model
     attention
     kv      dist     grammar
@@ -29,17 +30,17 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LINES = ("base", "trace", "quant", "backend gguf text", "kv dist grammar", "attention", "model", "engine", "serve doctor", "cli")
+LINES = ("base", "trace", "quant", "backend gguf text", "kv dist grammar", "attention", "model", "hf", "engine", "serve doctor files", "cli")
 RANK = {folder: rank for rank, line in enumerate(LINES) for folder in line.split()}
 ONLY = {"serve": {"serve", "text", "trace", "base"}, "text": {"text", "trace", "base"},
         "grammar": {"grammar", "text", "base"}}
-SEES_PUBLIC_HEADER = {"engine", "serve", "doctor", "cli"}
+SEES_PUBLIC_HEADER = {"engine", "serve", "doctor", "files", "cli"}
 LIBRARIES = {  # header: the files that may include it
     "microhttpd.h": ["serve/http*.c"], "pcre2.h": ["text/pretok*.c"], "liburing.h": ["base/file*.c"],
     "xxhash.h": ["kv/store_file.c", "engine/settings.c"],
     "mpi.h": ["dist/comm_mpi.c"], "nccl.h": ["dist/comm_nccl.c"], "cuda*.h": ["backend/cuda/*"], "cublas*.h": ["backend/cuda/*"]}
 # Bodies that are included several times with other macros set, not headers.
-BODIES = {"backend/cpu/cpu_lanes_body.h"}
+BODIES = {"backend/cpu/cpu_lanes_body.h", "quant/quantize_search_body.h"}
 # Headers of one instruction set: its sources are compiled with these flags.
 X86_HEADERS, X86_FLAGS = ("backend/cpu/cpu_q8_*.h", "backend/cpu/*avx*.h", "backend/cpu/*_x86.h"), ["-mavx2", "-mfma", "-mf16c"]
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')

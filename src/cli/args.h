@@ -63,6 +63,10 @@ int lp_usage(const struct lp_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 extern const struct lp_command lp_cmd_run, lp_cmd_serve, lp_cmd_dump, lp_cmd_tokenize,
-    lp_cmd_inspect, lp_cmd_doctor, lp_cmd_trace, lp_cmd_probe, lp_cmd_bench;
+    lp_cmd_inspect, lp_cmd_doctor, lp_cmd_trace, lp_cmd_probe, lp_cmd_bench,
+    lp_cmd_synth, lp_cmd_diff;
+extern const struct lp_command lp_cmd_quantize, lp_cmd_imatrix;
+extern const struct lp_command lp_cmd_convert;
+extern const struct lp_command lp_cmd_merge, lp_cmd_split;
 
 #endif

@@ -13,6 +13,7 @@
 #include "cli/find_model.h"
 #include "cli/model_folder.h"
 #include "cli/output_file.h"
+#include "engine/model_file.h"
 
 enum { EXIT_HEALTHY = 0, EXIT_FAULT = 1, EXIT_COULD_NOT_RUN = 2 };
 
@@ -48,7 +49,7 @@ static void end_check(void *user, const struct lp_check *check) {
 static int check_output(const struct visit *v, const char *option, const char *path) {
     struct lp_err err;
     if (!path || is_stdout(path)) return EXIT_HEALTHY;
-    if (lp_name_ends(path, ".gguf") || lp_file_is_same(path, v->options.path) ||
+    if (lp_name_ends(path, ".gguf") || lp_model_file_holds(v->options.path, path) ||
         lp_file_is_same(path, v->options.against))
         return lp_usage(&lp_cmd_doctor, "%s is '%s', which is to be examined, not written to",
                         option, path);

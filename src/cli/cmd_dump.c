@@ -17,6 +17,7 @@
 #include "cli/npy.h"
 #include "cli/output_file.h"
 #include "cli/probe_dir.h"
+#include "engine/model_file.h"
 
 struct dump {
     limpid_model_info info;
@@ -204,7 +205,7 @@ static int dump(struct dump *d, struct settings *s, limpid_model *model, const c
 static int check_outputs(const struct settings *s, const char *model) {
     const char *const paths[] = {s->logits, s->hidden, s->topk};
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
-        if (paths[i] && lp_file_is_same(paths[i], model))
+        if (paths[i] && lp_model_file_holds(model, paths[i]))
             return lp_usage(&lp_cmd_dump, "'%s' is the model, and would be written over", paths[i]);
     return LP_EXIT_OK;
 }

@@ -39,9 +39,12 @@ static void look_at_model(struct lp_inspect *in, const struct lp_common *c) {
     if (!context)
         context = in->h.n_context < LP_DEFAULT_CONTEXT ? in->h.n_context : LP_DEFAULT_CONTEXT;
     if (chunk > context) chunk = context;
+    if (!in->n_kv_tokens) in->n_kv_tokens = context * in->n_sequences;
+    if (in->n_kv_tokens < context) in->n_kv_tokens = context;
     struct lp_plan_request request = {.kv_type = in->kv_type,
                                       .context = context,
-                                      .n_kv_tokens = context + LP_KV_PAGE_TOKENS, // as settings.c
+                                      .n_kv_tokens =
+                                          in->n_kv_tokens + LP_KV_PAGE_TOKENS, // as settings.c
                                       .chunk = chunk};
     in->is_planned =
         lp_plan_make(&in->plan, &in->h, &in->binding, in->dev, &request, &in->plan_error) == LP_OK;
@@ -82,15 +85,16 @@ static const struct lp_err *first_error(const struct lp_inspect *in) {
 static int inspect_file(struct lp_inspect *in, const char *given, const struct lp_common *c,
                         bool json) {
     struct lp_err err;
-    struct lp_gguf *gguf = NULL;
+    struct lp_model_file file = {0};
     char *path;
     int found = lp_find_model(&path, given, &lp_cmd_inspect);
     if (found) return found;
     lp_status status = open_device(in, c, &err);
-    if (!status) status = lp_gguf_open(&gguf, path, &err);
+    if (!status) status = lp_model_file_describe(&file, path, &err);
     lp_free(path);
     if (status) return lp_fail_text("%s", err.text);
-    in->gguf = gguf;
+    in->gguf = file.gguf;
+    in->folder = file.plan;
     look_at_model(in, c);
     look_at_text(in);
     bool sections_only = !json && (in->list_tensors || in->list_metadata);
@@ -103,13 +107,13 @@ static int inspect_file(struct lp_inspect *in, const char *given, const struct l
     lp_jinja_free(in->chat_template);
     lp_tokenizer_free(in->tokenizer);
     lp_binding_release(&in->binding);
-    lp_gguf_close(gguf);
+    lp_model_file_close(&file);
     return result;
 }
 
 static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common *c, bool *json,
                  const char **path) {
-    enum { N_OWN = 3 };
+    enum { N_OWN = 5 };
     static const char *const taken[] = {"--threads", "--backend", "--cpu", "--ctx",
                                         "--kv",      "--chunk",   "--log"};
     struct lp_option common[LP_N_COMMON],
@@ -119,6 +123,10 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
              "list every tensor, and why an ignored one is ignored"},
             {"--metadata", LP_OPT_FLAG, &in->list_metadata, NULL,
              "list every metadata key with its value"},
+            {"--max-seqs", LP_OPT_INT, &in->n_sequences, "N",
+             "plan for a batch of N sequences of the whole context (default 1)"},
+            {"--kv-tokens", LP_OPT_INT, &in->n_kv_tokens, "N",
+             "plan for a KV cache of N tokens, as of limpid serve"},
         };
     size_t n = N_OWN;
     lp_common_options(c, common);
@@ -128,12 +136,18 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
     int status = lp_args_parse(argc, argv, &lp_cmd_inspect, options, n, path, 1);
     if (status) return status;
     if (!*path)
-        return lp_usage(&lp_cmd_inspect, "FILE is needed (a GGUF file, or a folder with one)");
+        return lp_usage(&lp_cmd_inspect, "FILE is needed (a GGUF file, or a folder with a model)");
     if (!parse_kv_type(c->kv, &in->kv_type))
-        return lp_usage(&lp_cmd_inspect, "--kv is '%s', expected f32, f16 or bf16", c->kv);
+        return lp_usage(&lp_cmd_inspect, "--kv is '%s', expected f32, f16, bf16 or q8_0", c->kv);
     if (c->chunk > LP_MAX_CHUNK)
         return lp_usage(&lp_cmd_inspect, "--chunk is %lld, expected at most %d",
                         (long long)c->chunk, LP_MAX_CHUNK);
+    if (in->n_sequences < 1 || in->n_sequences > LP_MAX_SEQS)
+        return lp_usage(&lp_cmd_inspect, "--max-seqs is %lld, expected 1 to %d",
+                        (long long)in->n_sequences, LP_MAX_SEQS);
+    if (in->n_kv_tokens > INT32_MAX / 2)
+        return lp_usage(&lp_cmd_inspect, "--kv-tokens is %lld, expected at most %d",
+                        (long long)in->n_kv_tokens, INT32_MAX / 2);
     if (c->threads > 1024)
         return lp_usage(&lp_cmd_inspect, "--threads is %lld, expected 1 to 1024",
                         (long long)c->threads);
@@ -146,6 +160,7 @@ static int run(int argc, char **argv) {
     struct lp_inspect *in = lp_alloc(1, sizeof *in);
     if (!in) return lp_fail_text("out of memory: the report");
     struct lp_common common;
+    in->n_sequences = 1;
     bool json = false;
     const char *path = NULL;
     int status = parse(argc, argv, in, &common, &json, &path);
@@ -159,5 +174,5 @@ static int run(int argc, char **argv) {
 }
 
 const struct lp_command lp_cmd_inspect = {
-    "inspect", "FILE [--json] [--tensors] [--metadata] [--ctx N] [--kv TYPE] [--chunk N]",
+    "inspect", "FILE [--json] [--tensors] [--metadata] [--ctx N] [--max-seqs N] [--kv TYPE]",
     "what a file holds, what is used of it, and the memory it will take", run};

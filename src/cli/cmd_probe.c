@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "cli/args.h"
 #include "cli/find_model.h"
+#include "engine/model_file.h"
 #include "model/probe_shape.h"
 
 struct listing {
@@ -94,14 +95,14 @@ static int print_point(const struct listing *l, enum lp_probe_point point) {
 
 static int read_model(struct listing *l, const char *given) {
     struct lp_err err;
-    struct lp_gguf *gguf = NULL;
+    struct lp_model_file file;
     char *path = NULL;
     int status = lp_find_model(&path, given, &lp_cmd_probe);
     if (status) return status;
-    if (lp_gguf_open(&gguf, path, &err) || lp_hparams_read(&l->h, gguf, &err))
+    if (lp_model_file_describe(&file, path, &err) || lp_hparams_read(&l->h, file.gguf, &err))
         status = lp_fail_text("%s", err.text);
     l->has_model = !status;
-    lp_gguf_close(gguf);
+    lp_model_file_close(&file);
     lp_free(path);
     return status;
 }

@@ -97,7 +97,7 @@ static int check(struct lp_generator *g) {
 #define N_OPTIONS (N_OWN + LP_N_SAMPLING + LP_N_COMMON)
 
 static int run(int argc, char **argv) {
-    struct lp_generator g = {.sampling = lp_sampling_defaults()};
+    struct lp_generator g = {.sampling = lp_sampling_unset()};
     struct settings s = {0};
     limpid_error err;
     struct lp_option options[N_OPTIONS] = {
@@ -123,6 +123,7 @@ static int run(int argc, char **argv) {
     status = check(&g);
     if (!status) status = take_grammar(&g, &s);
     if (!status) status = open_model(&g, &s);
+    if (!status) lp_sampling_settle(&g.sampling, 0, g.model);
     if (!status) status = generate(&g, &s);
     if (limpid_engine_free(g.engine, &err) && !status) status = lp_fail(&err);
     limpid_model_close(g.model);

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "cli/args.h"
 #include "cli/find_model.h"
+#include "cli/sample_options.h"
 #include "serve/serve.h"
 
 // Connections that neither wait nor run: health, metrics, clients between two requests.
@@ -96,6 +97,7 @@ static char *file_stem(const char *path) {
 // What the command line says, beside the options of every command.
 struct settings {
     struct lp_server_options server;
+    struct lp_sampling sampling; // of requests that name none
     limpid_engine_options engine;
     const char *given, *name, *self_check;
     char *path; // of the model's file, found by what was given
@@ -221,6 +223,17 @@ static int make_engine(struct settings *s, const struct lp_common *common) {
     return status;
 }
 
+// Of requests that name none: as the options say, then the model's file, else nothing is left out.
+static void settle_sampling(struct lp_server_options *o, const struct lp_sampling *given) {
+    struct lp_sampling s = *given;
+    lp_sampling_settle(&s, 1, o->model);
+    o->temperature = s.temperature;
+    o->top_p = s.top_p;
+    o->top_k = s.top_k;
+    o->min_p = s.min_p;
+    o->repetition_penalty = s.repetition_penalty;
+}
+
 static int load_and_serve(const struct lp_common *common, struct settings *s) {
     struct signals signals;
     limpid_error err;
@@ -231,6 +244,7 @@ static int load_and_serve(const struct lp_common *common, struct settings *s) {
                       : lp_find_builtin(&s->path, &lp_cmd_serve, "serving");
     if (!status) status = lp_common_open_model(common, s->path, &s->server.model);
     if (!status) status = make_engine(s, common);
+    if (!status) settle_sampling(&s->server, &s->sampling);
     if (!status) {
         const char *given = limpid_model_get_info(s->server.model).name;
         if (!s->name && !given[0]) stem = file_stem(s->path);
@@ -283,17 +297,6 @@ static int check_texts(const struct settings *s) {
     return LP_EXIT_OK;
 }
 
-static int check_sampling(const struct lp_server_options *o) {
-    if (!(o->temperature >= 0 && o->temperature <= 100))
-        return lp_usage(&lp_cmd_serve, "--temp is %g, expected 0 to 100", o->temperature);
-    if (!(o->top_p > 0 && o->top_p <= 1))
-        return lp_usage(&lp_cmd_serve, "--top-p is %g, expected more than 0 and at most 1",
-                        o->top_p);
-    if (!(o->min_p >= 0 && o->min_p <= 1))
-        return lp_usage(&lp_cmd_serve, "--min-p is %g, expected 0 to 1", o->min_p);
-    return check_range("--top-k", o->top_k, 0, INT32_MAX);
-}
-
 static int check_settings(struct settings *s) {
     const struct {
         const char *option;
@@ -308,7 +311,7 @@ static int check_settings(struct settings *s) {
         {"--idle-timeout", s->idle_s, 1, 1000000},
     };
     int status = check_texts(s);
-    if (!status) status = check_sampling(&s->server);
+    if (!status) status = lp_sampling_check(&s->sampling, &lp_cmd_serve);
     for (size_t i = 0; i < sizeof ranges / sizeof ranges[0] && !status; i++)
         status = check_range(ranges[i].option, ranges[i].value, ranges[i].min, ranges[i].max);
     if (!status) status = check_seconds("--request-timeout", s->timeout_s, true);
@@ -335,6 +338,7 @@ static void settle(struct settings *s) {
 static int run(int argc, char **argv) {
     struct lp_common common;
     struct settings s = {.server = lp_server_default_options(),
+                         .sampling = lp_sampling_unset(),
                          .self_check = "on",
                          .port = 8080,
                          .max_seqs = 32,
@@ -355,11 +359,14 @@ static int run(int argc, char **argv) {
         {"--api-key", LP_OPT_TEXT, &s.server.api_key, "K",
          "ask for 'Authorization: Bearer K' or 'x-api-key: K' on all but /health and the page; "
          "better in the environment as LIMPID_API_KEY, which no list of processes shows"},
-        {"--temp", LP_OPT_FLOAT, &s.server.temperature, "T",
-         "temperature of requests that name none (default 1)"},
-        {"--top-p", LP_OPT_FLOAT, &s.server.top_p, "P", "their top_p (default 1: off)"},
-        {"--top-k", LP_OPT_INT, &s.server.top_k, "K", "their top_k (default 0: off)"},
-        {"--min-p", LP_OPT_FLOAT, &s.server.min_p, "P", "their min_p (default 0: off)"},
+        {"--temp", LP_OPT_FLOAT, &s.sampling.temperature, "T",
+         "temperature of requests that name none (default: the file's, or 1)"},
+        {"--top-p", LP_OPT_FLOAT, &s.sampling.top_p, "P",
+         "their top_p (default: the file's, or 1: off)"},
+        {"--top-k", LP_OPT_INT, &s.sampling.top_k, "K",
+         "their top_k (default: the file's, or 0: off)"},
+        {"--min-p", LP_OPT_FLOAT, &s.sampling.min_p, "P",
+         "their min_p (default: the file's, or 0: off)"},
         {"--cors", LP_OPT_TEXT, &s.server.cors, "ORIGIN",
          "let pages of this origin ask from a browser; * = all"},
         {"--tls-cert", LP_OPT_TEXT, &s.server.tls_cert, "FILE", "serve HTTPS: certificate, PEM"},

@@ -114,7 +114,9 @@ static void add_set(struct lp_bytes *text, const struct lp_model_set *set, const
     lp_shell_quote(text, name);
     lp_bytes_puts(text, "  ");
     add_size(text, set->bytes);
-    if (set->n_parts > 1) lp_bytes_printf(text, ", %u parts", set->n_parts);
+    if (set->is_checkpoint) lp_bytes_puts(text, " of safetensors");
+    if (set->n_parts > 1)
+        lp_bytes_printf(text, ", %u %s", set->n_parts, set->is_checkpoint ? "files" : "parts");
     if (!set->n_missing) return;
     lp_bytes_puts(text, ", missing: ");
     if (set->n_parts > 1)
@@ -145,15 +147,14 @@ static int fail_empty(const struct lp_model_folder *in, const char *folder,
     lp_bytes_puts(&text, "the folder ");
     add_path(&text, folder);
     if (in->has_checkpoint) {
-        lp_bytes_puts(&text, " holds a checkpoint (safetensors or PyTorch) but no GGUF file, which "
-                             "is what limpid reads; download the model as GGUF, or convert it with "
-                             "llama.cpp's converter:\n    python convert_hf_to_gguf.py ");
-        add_path(&text, folder);
-        lp_bytes_puts(&text, " --outfile model.gguf");
-        add_command(&text, command, "model.gguf");
+        lp_bytes_puts(&text, " holds weights, but neither a GGUF file nor a config.json with "
+                             "safetensors beside it, which is what limpid reads; download the rest "
+                             "of the model's files into it (config.json, tokenizer.json, all "
+                             "*.safetensors), or the model as GGUF, then:");
+        add_command(&text, command, folder);
     } else {
-        lp_bytes_puts(&text, " and the folders in it hold no GGUF file; download one into it, or "
-                             "name another file or folder:");
+        lp_bytes_puts(&text, " and the folders in it hold no GGUF file and no Hugging Face model; "
+                             "download one into it, or name another file or folder:");
         lp_bytes_printf(&text, "\n    limpid %s FILE.gguf", command->name);
     }
     return fail(&text, LP_EXIT_FAILURE);
@@ -192,16 +193,33 @@ static int use_file(char **path, const char *file) {
                : keep(path, file);
 }
 
-static int use_only_set(char **path, const struct lp_model_set *set) {
+static int use_checkpoint(char **path, const char *config) {
+    *path = lp_model_checkpoint_of(config);
+    if (!*path) return lp_fail_text("out of memory: the model's path");
+    if (access(config, R_OK) == 0 || errno != EACCES) return LP_EXIT_OK;
+    lp_free(*path);
+    *path = NULL;
+    return fail_unreadable(config, "file", strerror(EACCES), "+r");
+}
+
+// The model was not named, but found: which it is, is said. A folder that is a model was named.
+static int use_only_set(char **path, const struct lp_model_set *set, const char *folder) {
     struct lp_bytes text = {0};
+    size_t n = strlen(folder);
+    while (n > 1 && folder[n - 1] == '/') n--;
+    bool named = set->is_checkpoint && strncmp(set->path, folder, n) == 0 &&
+                 !strchr(set->path + n + strspn(set->path + n, "/"), '/');
+    if (named) return use_checkpoint(path, set->path);
     add_path(&text, set->path);
     lp_bytes_puts(&text, " (");
     add_size(&text, set->bytes);
-    if (set->n_parts > 1) lp_bytes_printf(&text, ", %u parts", set->n_parts);
+    if (set->is_checkpoint) lp_bytes_puts(&text, " of safetensors");
+    if (set->n_parts > 1)
+        lp_bytes_printf(&text, ", %u %s", set->n_parts, set->is_checkpoint ? "files" : "parts");
     lp_bytes_puts(&text, ")");
     if (text.data) fprintf(stderr, "limpid: the model of the folder: %s\n", text.data);
     lp_bytes_release(&text);
-    return use_file(path, set->path);
+    return set->is_checkpoint ? use_checkpoint(path, set->path) : use_file(path, set->path);
 }
 
 static int find_in_folder(char **path, const char *folder, const struct lp_command *command) {
@@ -218,30 +236,10 @@ static int find_in_folder(char **path, const char *folder, const struct lp_comma
     else if (in.sets[0].n_missing)
         status = fail_incomplete(&in.sets[0], command);
     else
-        status = use_only_set(path, &in.sets[0]);
+        status = use_only_set(path, &in.sets[0], folder);
     lp_model_folder_release(&in);
     return status;
 }
-
-// ---- a file ----
-
-// Whether it is a part of a set, and which parts are missing, the file itself says: a name may
-// deceive.
-static int find_file(char **path, const char *file, const struct lp_command *command) {
-    if (lp_is_checkpoint(file)) {
-        struct lp_bytes text = {0};
-        add_path(&text, file);
-        lp_bytes_puts(&text, " is a checkpoint (safetensors or PyTorch); limpid reads GGUF files: "
-                             "download the model as GGUF, or convert its folder with llama.cpp's "
-                             "converter:\n    python convert_hf_to_gguf.py FOLDER --outfile "
-                             "model.gguf");
-        add_command(&text, command, "model.gguf");
-        return fail(&text, LP_EXIT_FAILURE);
-    }
-    return use_file(path, file);
-}
-
-// ---- neither ----
 
 // The folder of a path; the path without its last component in `out`.
 static const char *split_path(const char *path, char out[PATH_MAX]) {
@@ -251,6 +249,36 @@ static const char *split_path(const char *path, char out[PATH_MAX]) {
     snprintf(out, PATH_MAX, "%.*s", (int)n, path);
     return path + n;
 }
+
+// ---- a file ----
+
+// Whether it is a part of a set, and which parts are missing, the file itself says: a name may
+// deceive.
+static int find_file(char **path, const char *file, const struct lp_command *command) {
+    char *folder = lp_model_checkpoint_of(file);
+    lp_free(folder);
+    if (folder) return use_checkpoint(path, file);
+    if (lp_is_checkpoint(file)) {
+        struct lp_bytes text = {0};
+        char inside[PATH_MAX];
+        add_path(&text, file);
+        if (lp_name_ends(file, ".safetensors") || lp_name_ends(file, ".safetensors.index.json")) {
+            lp_bytes_puts(&text, " is a part of a checkpoint; name its folder, which must hold "
+                                 "config.json and tokenizer.json too:");
+            split_path(file, inside);
+            add_command(&text, command, inside[0] ? inside : ".");
+        } else {
+            lp_bytes_puts(&text, " is a checkpoint of another kind (PyTorch, ONNX); limpid reads "
+                                 "GGUF files and folders of safetensors: download the model as one "
+                                 "of these, then:");
+            lp_bytes_printf(&text, "\n    limpid %s FILE.gguf or FOLDER", command->name);
+        }
+        return fail(&text, LP_EXIT_FAILURE);
+    }
+    return use_file(path, file);
+}
+
+// ---- neither ----
 
 static int fail_absent(const char *given, const struct lp_command *command) {
     struct lp_bytes text = {0};

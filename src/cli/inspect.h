@@ -12,8 +12,10 @@
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
+struct lp_hf_plan;
 struct lp_inspect {
     const struct lp_gguf *gguf;
+    const struct lp_hf_plan *folder;  // of a Hugging Face folder, or NULL
     bool list_tensors, list_metadata; // --tensors, --metadata
     // Each part is there or the sentence why not (an empty text: not reached).
     bool has_hparams, is_bound, is_planned;
@@ -21,6 +23,7 @@ struct lp_inspect {
     struct lp_binding binding;
     struct lp_plan plan;
     lp_type kv_type;
+    int64_t n_sequences, n_kv_tokens; // that the plan is for
     struct lp_err model_error, plan_error, tokenizer_error, template_error;
     struct lp_device *dev; // or NULL
     struct lp_tokenizer *tokenizer;

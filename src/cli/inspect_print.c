@@ -30,6 +30,27 @@ static void shape_text(const json_t *shape, char *out, size_t bytes) {
         out + used, bytes - used, i ? " x %lld" : "%lld", (long long)json_integer_value(dim));
 }
 
+static void print_folder(const json_t *r, FILE *to) {
+    json_t *row;
+    size_t i;
+    fprintf(to, "container     Hugging Face folder, %s of safetensors (%lld bytes), %lld tensors\n",
+            SIZE(integer(r, "bytes")), integer(r, "bytes"), integer(r, "n_tensors"));
+    json_array_foreach(json_object_get(json_object_get(r, "folder"), "ignored"), i, row)
+        fprintf(to, "  ignored %lld arrays: %s\n", integer(row, "count"), text(row, "reason", ""));
+}
+
+// "sampling      temp 0.6, top_p 0.95"
+static void print_sampling(const json_t *r, FILE *to) {
+    const char *key;
+    json_t *value;
+    const char *before = "sampling      ";
+    json_object_foreach(json_object_get(r, "sampling"), key, value) {
+        fprintf(to, "%s%s %g", before, key, json_number_value(value));
+        before = ", ";
+    }
+    if (before[0] == ',') fprintf(to, " (the file's own settings)\n");
+}
+
 static void print_container(const json_t *r, FILE *to) {
     const json_t *files = json_object_get(r, "files");
     json_t *file;
@@ -38,7 +59,11 @@ static void print_container(const json_t *r, FILE *to) {
         if (n > 6 && i >= 2 && i + 2 < n) continue; // a large set: its ends
         fprintf(to, "file          %s\n", text(file, "path", ""));
     }
-    fprintf(to,
+    if (json_is_object(json_object_get(r, "folder")))
+        print_folder(r, to);
+    else
+        fprintf(
+            to,
             "container     GGUF %lld, %zu part%s, %s (%lld bytes), alignment %lld, %lld tensors\n",
             integer(r, "gguf_version"), n, n == 1 ? "" : "s", SIZE(integer(r, "bytes")),
             integer(r, "bytes"), integer(json_array_get(files, 0), "alignment"),
@@ -48,6 +73,7 @@ static void print_container(const json_t *r, FILE *to) {
     double parameters = (double)integer(r, "parameters");
     fprintf(to, parameters < 1e9 ? "parameters    %.4g million\n" : "parameters    %.4g billion\n",
             parameters * (parameters < 1e9 ? 1e-6 : 1e-9));
+    print_sampling(r, to);
     const char *error = text(r, "error", NULL);
     if (error) fprintf(to, "cannot run    %s\n", error);
 }
@@ -238,14 +264,26 @@ static void print_kernels(const json_t *r, FILE *to) {
 
 static void print_memory(const json_t *r, FILE *to) {
     const json_t *m = json_object_get(r, "memory");
-    fprintf(to, "\nmemory for a context of %lld tokens, KV cache in %s, chunks of %lld\n",
-            integer(m, "context"), text(m, "kv_type", ""), integer(m, "chunk"));
+    json_t *d;
+    size_t i;
+    fprintf(to,
+            "\nmemory for %lld sequence%s of %lld tokens (a KV cache of %lld tokens in %s), steps "
+            "of %lld\n",
+            integer(m, "sequences"), integer(m, "sequences") == 1 ? "" : "s", integer(m, "context"),
+            integer(m, "kv_tokens"), text(m, "kv_type", ""), integer(m, "chunk"));
     fprintf(to, "  weights, where the file is mapped   %12s\n", SIZE(integer(m, "mapped_bytes")));
     fprintf(to, "  small tensors as float32            %12s\n", SIZE(integer(m, "float32_bytes")));
     fprintf(to, "  KV cache, %6lld bytes a token      %12s\n", integer(m, "kv_bytes_per_token"),
             SIZE(integer(m, "kv_bytes")));
     fprintf(to, "  buffers of a step                   %12s\n", SIZE(integer(m, "step_bytes")));
     fprintf(to, "  together                            %12s\n", SIZE(integer(m, "total_bytes")));
+    json_array_foreach(json_object_get(m, "devices"), i, d) fprintf(
+        to, "on %s: %s (routed experts %s, other weights %s), %s available: %s\n",
+        text(d, "device", ""), SIZE(integer(d, "total_bytes")), SIZE(integer(d, "expert_bytes")),
+        SIZE(integer(d, "other_weight_bytes")), SIZE(integer(d, "available_bytes")),
+        json_is_true(json_object_get(d, "fits"))
+            ? "it fits"
+            : "it does not fit, weights would be read from disk again and again");
 }
 
 void lp_inspect_print(const json_t *r, bool sections_only, FILE *to) {

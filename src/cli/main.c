@@ -9,7 +9,10 @@
 
 static const struct lp_command *const commands[] = {
     &lp_cmd_run,   &lp_cmd_serve,  &lp_cmd_dump,  &lp_cmd_tokenize, &lp_cmd_inspect,
-    &lp_cmd_bench, &lp_cmd_doctor, &lp_cmd_trace, &lp_cmd_probe};
+    &lp_cmd_bench, &lp_cmd_doctor, &lp_cmd_trace, &lp_cmd_probe,
+    &lp_cmd_quantize, &lp_cmd_imatrix,
+    &lp_cmd_synth, &lp_cmd_diff, &lp_cmd_convert,
+    &lp_cmd_merge, &lp_cmd_split};
 
 static void print_commands(FILE *to) {
     fprintf(to, "limpid %s: inference for models with multi-head latent attention\n\n",
@@ -31,6 +34,7 @@ static int written(int status) {
 int main(int argc, char **argv) {
     limpid_error err;
     signal(SIGPIPE, SIG_IGN); // a closed pipe is an error of the write that meets it
+    signal(SIGXFSZ, SIG_IGN); // so is a file that may not grow any more
     if (limpid_dump_on_crash(NULL, &err)) lp_fail(&err); // what was asked for can be done yet
 #ifdef LIMPID_FAULTS
     if (argc > 2 && strcmp(argv[1], "--fault") == 0) {

@@ -13,6 +13,7 @@
 
 #define SUFFIX_BYTES 20 // "-00001-of-00003.gguf"
 #define MAX_PARTS 4096
+#define CONFIG "config.json"
 
 bool lp_name_ends(const char *name, const char *ending) {
     size_t n = strlen(name), m = strlen(ending);
@@ -99,15 +100,19 @@ static bool is_known(const struct lp_model_folder *folder, const char *file) {
     return false;
 }
 
+static bool make_room(struct lp_model_folder *folder) {
+    if (folder->n_sets < folder->capacity) return true;
+    size_t capacity = folder->capacity ? 2 * folder->capacity : 16;
+    void *grown = lp_realloc(folder->sets, capacity, sizeof *folder->sets);
+    if (!grown) return false;
+    folder->sets = grown;
+    folder->capacity = capacity;
+    return true;
+}
+
 static bool add_file(struct lp_model_folder *folder, const char *file) {
     if (parts_of_name(file) > 1 && is_known(folder, file)) return true;
-    if (folder->n_sets == folder->capacity) {
-        size_t capacity = folder->capacity ? 2 * folder->capacity : 16;
-        void *grown = lp_realloc(folder->sets, capacity, sizeof *folder->sets);
-        if (!grown) return false;
-        folder->sets = grown;
-        folder->capacity = capacity;
-    }
+    if (!make_room(folder)) return false;
     if (!lp_model_set_look(&folder->sets[folder->n_sets], file)) return false;
     folder->n_sets++;
     return true;
@@ -120,10 +125,41 @@ static char *join(const char *folder, const char *name) {
     return path;
 }
 
+// What one folder holds of a checkpoint.
+struct checkpoint {
+    bool has_config, has_other;
+    uint32_t n_parts;
+    uint64_t bytes;
+};
+
+static void look_at(struct checkpoint *c, const char *name, const struct stat *st) {
+    if (strcmp(name, CONFIG) == 0)
+        c->has_config = true;
+    else if (lp_name_ends(name, ".safetensors")) {
+        c->n_parts++;
+        c->bytes += (uint64_t)st->st_size;
+    } else if (lp_is_checkpoint(name) && !lp_name_ends(name, ".json"))
+        c->has_other = true;
+}
+
+static lp_status add_checkpoint(struct lp_model_folder *out, const char *path,
+                                const struct checkpoint *c, struct lp_err *err) {
+    if (!c->has_config || !c->n_parts) {
+        out->has_checkpoint = out->has_checkpoint || c->has_other || c->n_parts;
+        return LP_OK;
+    }
+    char *config = make_room(out) ? join(path, CONFIG) : NULL;
+    if (!config) return lp_err_memory(err, 0, "the list of a folder");
+    out->sets[out->n_sets++] = (struct lp_model_set){
+        .path = config, .bytes = c->bytes, .is_checkpoint = true, .n_parts = c->n_parts};
+    return LP_OK;
+}
+
 static lp_status read_folder(struct lp_model_folder *out, const char *path, int depth,
                              struct lp_err *err) {
     DIR *dir = opendir(path);
     if (!dir) return lp_err_set(err, LP_STATUS_IO, "%s", strerror(errno));
+    struct checkpoint checkpoint = {0};
     lp_status status = LP_OK;
     for (struct dirent *entry; !status && (entry = readdir(dir));) {
         struct stat st;
@@ -134,14 +170,21 @@ static lp_status read_folder(struct lp_model_folder *out, const char *path, int 
         else if (stat(file, &st) == 0 && S_ISDIR(st.st_mode)) {
             if (depth > 0) status = read_folder(out, file, depth - 1, err);
             if (status == LP_STATUS_IO) status = LP_OK;
-        } else if (lp_name_ends(entry->d_name, ".gguf") && !add_file(out, file))
-            status = lp_err_memory(err, 0, "the list of a folder");
-        else if (lp_is_checkpoint(entry->d_name))
-            out->has_checkpoint = true;
+        } else if (lp_name_ends(entry->d_name, ".gguf")) {
+            if (!add_file(out, file)) status = lp_err_memory(err, 0, "the list of a folder");
+        } else if (stat(file, &st) == 0)
+            look_at(&checkpoint, entry->d_name, &st);
         lp_free(file);
     }
     closedir(dir);
-    return status;
+    return status ? status : add_checkpoint(out, path, &checkpoint, err);
+}
+
+char *lp_model_checkpoint_of(const char *path) {
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (strcmp(name, CONFIG) != 0) return NULL;
+    if (!slash) return lp_strdup(".");
+    return lp_strndup(path, slash == path ? 1 : (size_t)(slash - path));
 }
 
 static int by_path(const void *a, const void *b) {

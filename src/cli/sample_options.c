@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/bytes.h"
+
 struct row {
     const char *name, *option;
     enum lp_option_kind kind; // INT or FLOAT
@@ -23,7 +25,7 @@ struct row {
 
 static const struct row rows[LP_N_SAMPLING] = {
     {"temperature", "--temp", LP_OPT_FLOAT, AT(temperature), 0, 100, false, "T",
-     "temperature; 0 (default) always takes the most probable token"},
+     "temperature; 0 always takes the most probable token (default: the file's, or 0)"},
     {"top_p", "--top-p", LP_OPT_FLOAT, AT(top_p), 0, 1, true, "P",
      "sample from the most probable tokens that add up to P"},
     {"top_k", "--top-k", LP_OPT_INT, AT(top_k), 0, INT32_MAX, false, "K",
@@ -44,6 +46,13 @@ static const struct row rows[LP_N_SAMPLING] = {
 
 struct lp_sampling lp_sampling_defaults(void) {
     return (struct lp_sampling){.top_p = 1, .repetition_penalty = 1, .max_tokens = -1, .seed = -1};
+}
+
+struct lp_sampling lp_sampling_unset(void) {
+    struct lp_sampling s = lp_sampling_defaults();
+    s.temperature = s.top_p = s.min_p = s.repetition_penalty = NAN;
+    s.top_k = -1;
+    return s;
 }
 
 static void *field(struct lp_sampling *s, const struct row *row) {
@@ -76,13 +85,16 @@ static lp_status fail_range(const struct row *row, const char *called, const cha
                       row->max);
 }
 
+static bool is_unset(const struct row *row, double value) {
+    return row->kind == LP_OPT_INT ? value == -1 : isnan(value);
+}
+
 int lp_sampling_check(const struct lp_sampling *s, const struct lp_command *command) {
     struct lp_err err;
     char text[32];
     for (size_t i = 0; i < LP_N_SAMPLING; i++) {
         double value = value_of(s, &rows[i]);
-        bool not_given = rows[i].kind == LP_OPT_INT && value == -1;
-        if (not_given || is_in_range(&rows[i], value)) continue;
+        if (is_unset(&rows[i], value) || is_in_range(&rows[i], value)) continue;
         snprintf(text, sizeof text, "%.10g", value);
         fail_range(&rows[i], rows[i].option, text, &err);
         return lp_usage(command, "%s", err.text);
@@ -116,6 +128,36 @@ lp_status lp_sampling_set(struct lp_sampling *s, const char *name, const char *v
         return fail_range(row, name, value, err);
     *(double *)field(s, row) = real;
     return LP_OK;
+}
+
+void lp_sampling_settle(struct lp_sampling *s, double temperature, const limpid_model *model) {
+    const limpid_model_sampling m = limpid_model_get_sampling(model);
+    const struct {
+        const char *name;
+        double suggested, otherwise;
+    } list[] = {{"temperature", m.temperature, temperature},
+                {"top_p", m.top_p, 1},
+                {"top_k", m.top_k, 0},
+                {"min_p", m.min_p, 0},
+                {"repetition_penalty", m.repetition_penalty, 1}};
+    struct lp_bytes taken = {0};
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        const struct row *row = find(list[i].name);
+        double value = list[i].suggested;
+        if (!is_unset(row, value_of(s, row))) continue;
+        bool use = isfinite(value) && is_in_range(row, value);
+        if (!use) value = list[i].otherwise;
+        if (row->kind == LP_OPT_INT)
+            *(int64_t *)field(s, row) = (int64_t)value;
+        else
+            *(double *)field(s, row) = value;
+        if (use && value != list[i].otherwise)
+            lp_bytes_printf(&taken, "%s%s %g", taken.len ? ", " : "", row->name, value);
+    }
+    if (taken.len && !taken.failed)
+        fprintf(stderr, "limpid: settings from the model's file: %s (options override them)\n",
+                taken.data);
+    lp_bytes_release(&taken);
 }
 
 void lp_sampling_print(const struct lp_sampling *s, FILE *to) {

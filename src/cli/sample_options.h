@@ -18,6 +18,11 @@ struct lp_sampling {
 
 // Greedy; everything else off.
 struct lp_sampling lp_sampling_defaults(void);
+// The same, but what a model's file may suggest is not set: NAN, and top_k -1.
+struct lp_sampling lp_sampling_unset(void);
+// Sets what is not set: as the file suggests (which is said on standard error), else temperature to
+// the given one and the rest off.
+void lp_sampling_settle(struct lp_sampling *s, double temperature, const limpid_model *model);
 // Fills LP_N_SAMPLING rows.
 void lp_sampling_options(struct lp_sampling *s, struct lp_option *rows);
 // Ranges, after parsing: LP_EXIT_OK, or LP_EXIT_USAGE after naming the option.

@@ -109,16 +109,19 @@ def printed_command_works(limpid, folder):
 
 def mistakes(limpid, folder):
     inner = os.path.join(folder, "mistakes")
-    for name in ("none", "hf", "split", "names"):
+    for name in ("none", "hf", "hf-part", "torch", "split", "names"):
         os.makedirs(os.path.join(inner, name))
-    for name in ("hf/config.json", "hf/model-00001-of-00002.safetensors"):
+    for name in ("hf/config.json", "hf/model-00001-of-00002.safetensors", "hf-part/model.safetensors", "torch/pytorch_model.bin"):
         open(os.path.join(inner, name), "w").close()
     os.symlink(MINI_MODEL, os.path.join(inner, "split", "c-00002-of-00003.gguf"))
     os.symlink(MINI_MODEL, os.path.join(inner, "names", "GLM-5-Q4_K_M.gguf"))
     cases = [
         (f"{inner}/none", ["no GGUF file", "limpid run FILE.gguf"]),
-        (f"{inner}/hf", ["safetensors", "convert_hf_to_gguf.py"]),
-        (f"{inner}/hf/model-00001-of-00002.safetensors", ["safetensors", "convert_hf_to_gguf.py"]),
+        (f"{inner}/hf", ["config.json"]),
+        (f"{inner}/hf/model-00001-of-00002.safetensors", ["part of a checkpoint", "config.json", f"limpid run {inner}/hf/"]),
+        (f"{inner}/hf-part", ["config.json", "tokenizer.json", f"limpid run {inner}/hf-part"]),
+        (f"{inner}/torch", ["neither a GGUF file nor a config.json"]),
+        (f"{inner}/torch/pytorch_model.bin", ["PyTorch", "limpid run FILE.gguf or FOLDER"]),
         (f"{inner}/split", ["has 3 parts, and 2", "c-00001-of-00003.gguf, c-00003-of-00003.gguf"]),
         (f"{inner}/names/glm-5-q4_k_s.gguf", [f"limpid run {inner}/names/GLM-5-Q4_K_M.gguf"]),
         (f"{inner}/names/GLM-5", [f"limpid run {inner}/names/GLM-5-Q4_K_M.gguf"]),

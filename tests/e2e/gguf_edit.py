@@ -7,8 +7,9 @@ import struct
 
 U8, I8, U16, I16, U32, I32, F32, BOOL, STR, ARR, U64, I64, F64 = range(13)
 FORMATS = {U8: "B", I8: "b", U16: "H", I16: "h", U32: "I", I32: "i", F32: "f", BOOL: "B", U64: "Q", I64: "q", F64: "d"}
-T_F32, T_F16, T_Q8_0, T_Q4_K, T_I8, T_I32, T_BF16 = 0, 1, 8, 12, 24, 26, 30
-BLOCKS = {T_F32: (1, 4), T_F16: (1, 2), T_Q8_0: (32, 34), T_Q4_K: (256, 144), T_I8: (1, 1), T_I32: (1, 4), T_BF16: (1, 2)}
+T_F32, T_F16, T_Q8_0, T_Q4_K, T_I8, T_I32, T_BF16, T_NVFP4 = 0, 1, 8, 12, 24, 26, 30, 40
+BLOCKS = {T_F32: (1, 4), T_F16: (1, 2), T_Q8_0: (32, 34), T_Q4_K: (256, 144), T_I8: (1, 1), T_I32: (1, 4), T_BF16: (1, 2),
+          T_NVFP4: (64, 36)}
 
 
 def string(b):

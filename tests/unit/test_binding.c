@@ -1,5 +1,5 @@
 // Invariant 4: every tensor is bound, or ignored with a reason; what is missing is named.
-#include "lp_test.h"
+#include "assembled.h"
 
 #include "base/alloc.h"
 #include "model/binding.h"
@@ -31,6 +31,42 @@ static void every_tensor_of_every_golden_model_is_accounted_for(void **state) {
         assert_int_equal(binding.n_bound + binding.n_ignored, lp_gguf_n_tensors(gguf));
         for (uint64_t k = 0; k < binding.n_ignored; k++) assert_non_null(binding.ignored[k].reason);
         lp_binding_release(&binding);
+        lp_gguf_close(gguf);
+    }
+}
+
+// What a file should hold, from the metadata alone, is what the goldens hold: names and shapes that
+// another converter chose.
+static void what_is_expected_is_what_the_goldens_hold(void **state) {
+    (void)state;
+    static const char *const names[] = {"dsa_dense", "dsa_sparse", "dsa_shared", "dsa_full_dims",
+                                        "ds3",       "ds32",       "ds2_lite",   "glm47_flash",
+                                        "glm45",     "llama",      "qwen2",      "qwen3"};
+    static struct lp_hparams h;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char path[128];
+        struct lp_gguf *gguf;
+        struct lp_expected *expected;
+        struct lp_err err;
+        size_t n;
+        snprintf(path, sizeof path, "tests/golden/%s.gguf", names[i]);
+        assert_int_equal(lp_gguf_open(&gguf, path, &err), LP_OK);
+        assert_int_equal(lp_hparams_read(&h, gguf, &err), LP_OK);
+        bool untied = lp_gguf_find_tensor(gguf, lp_str_from("output.weight")) != NULL;
+        bool qk_norm = lp_gguf_find_tensor(gguf, lp_str_from("blk.0.attn_q_norm.weight")) != NULL;
+        assert_int_equal(lp_binding_expected(&expected, &n, &h, untied, qk_norm, &err), LP_OK);
+        for (size_t k = 0; k < n; k++) {
+            struct lp_str name = lp_str_from(expected[k].name);
+            const struct lp_gguf_tensor *t = lp_gguf_find_tensor(gguf, name);
+            if (!t) fail_msg("%s has no %s", names[i], expected[k].name);
+            assert_int_equal(t->n_dims, expected[k].n_dims);
+            assert_memory_equal(t->ne, expected[k].ne, sizeof t->ne);
+            if (expected[k].vector) assert_int_equal(t->type, LP_TYPE_F32);
+        }
+        // the MTP layer of glm45 has an embedding and a head of its own
+        uint64_t n_more = strcmp(names[i], "glm45") == 0 ? 2 : 0;
+        assert_int_equal(lp_gguf_n_tensors(gguf), n + n_more);
+        lp_free(expected);
         lp_gguf_close(gguf);
     }
 }
@@ -220,9 +256,78 @@ static void all_that_does_not_fit_is_listed(void **state) {
     lp_gguf_close(gguf);
 }
 
+// What binding dsa_sparse says when it has one more tensor; NULL: all is well.
+static const char *refusal(const char *name, lp_type type, uint64_t n) {
+    static struct lp_hparams h;
+    static struct lp_err err;
+    static const float factors[64];
+    struct assembled a;
+    struct lp_binding binding;
+    assemble(&a, "tests/golden/dsa_sparse.gguf",
+             (const struct more_tensor[]){{name, type, n, factors}, {NULL}}, NULL);
+    assert_int_equal(lp_hparams_read(&h, a.gguf, &err), LP_OK);
+    lp_status status = lp_binding_make(&binding, &h, a.gguf, any_weight, NULL, &err);
+    if (!status) assert_int_equal(binding.n_bound + binding.n_ignored, binding.n_tensors);
+    if (!status) lp_binding_release(&binding);
+    disassemble(&a);
+    return status ? err.text : NULL;
+}
+
+static void factors_are_bound_to_their_matrices(void **state) {
+    (void)state;
+    static const float factors[8];
+    static struct lp_hparams h;
+    struct assembled a;
+    struct lp_binding b;
+    struct lp_err err;
+    const struct more_tensor more[] = {{"output.scale", LP_TYPE_F32, 1, factors},
+                                       {"blk.2.attn_output.scale", LP_TYPE_F32, 1, factors},
+                                       {"blk.2.attn_v_b.scale", LP_TYPE_F32, 1, factors},
+                                       {"blk.3.ffn_down_exps.scale", LP_TYPE_F32, 8, factors},
+                                       {"blk.3.ffn_down_exps.input_scale", LP_TYPE_F32, 8, factors},
+                                       {NULL}};
+    assemble(&a, "tests/golden/dsa_sparse.gguf", more, NULL);
+    assert_int_equal(lp_hparams_read(&h, a.gguf, &err), LP_OK);
+    assert_int_equal(lp_binding_make(&b, &h, a.gguf, any_weight, NULL, &err), LP_OK);
+    const struct lp_gguf_tensor *bound[] = {
+        b.model.scale[LP_SLOT_OUTPUT], b.blocks[2].scale[LP_SLOT_ATTN_OUTPUT],
+        b.blocks[2].scale[LP_SLOT_V_B], b.blocks[3].scale[LP_SLOT_DOWN_EXPS]};
+    for (int i = 0; i < 4; i++) {
+        assert_non_null(bound[i]);
+        assert_true(lp_str_is(bound[i]->name, more[i].name));
+    }
+    assert_int_equal(b.n_ignored, 1);
+    assert_non_null(strstr(b.ignored[0].reason, "activations of 4 bits"));
+    lp_binding_release(&b);
+    disassemble(&a);
+}
+
+static void factors_that_do_not_fit_are_refused(void **state) {
+    (void)state;
+    assert_null(refusal("blk.3.attn_k_b.scale", LP_TYPE_F32, 4)); // one for each head
+    assert_non_null(strstr(refusal("blk.3.ffn_up_exps.scale", LP_TYPE_F32, 7),
+                           "blk.3.ffn_up_exps.scale has shape [7], expected [8]"));
+    assert_non_null(strstr(refusal("blk.3.ffn_up_exps.scale", LP_TYPE_F32, 1), "expected [8]"));
+    assert_non_null(strstr(refusal("blk.3.attn_output.scale", LP_TYPE_F32, 2), "expected [1]"));
+    assert_non_null(strstr(refusal("blk.3.attn_output.scale", LP_TYPE_F16, 1), "expected F32"));
+    static const char *const strays[] = {"blk.3.nothing.scale", "blk.3.attn_norm.scale",
+                                         "blk.0.ffn_up_exps.scale", "scale", "x.scale"};
+    for (int i = 0; i < 5; i++) {
+        const char *text = refusal(strays[i], LP_TYPE_F32, 1);
+        assert_non_null(text);
+        assert_non_null(strstr(text, strays[i]));
+        if (i != 3) assert_non_null(strstr(text, "no matrix"));
+    }
+    // The MTP layer alone is left out.
+    assert_null(refusal("blk.5.ffn_up_exps.scale", LP_TYPE_F32, 7));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(factors_are_bound_to_their_matrices),
+        cmocka_unit_test(factors_that_do_not_fit_are_refused),
         cmocka_unit_test(every_tensor_of_every_golden_model_is_accounted_for),
+        cmocka_unit_test(what_is_expected_is_what_the_goldens_hold),
         cmocka_unit_test(the_mini_model_is_bound_to_its_last_tensor),
         cmocka_unit_test(a_damaged_mtp_layer_is_left_out_whole),
         cmocka_unit_test(only_the_first_of_several_mtp_layers_is_used),

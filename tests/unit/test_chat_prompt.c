@@ -25,6 +25,7 @@ static int set_up(void **state) {
     service.chat_template = limpid_model_chat_template(service.model);
     service.syntax = lp_reply_detect(service.chat_template);
     service.sampling.temperature = service.sampling.top_p = 1;
+    service.sampling.repetition_penalty = 1;
     service.turns = lp_turns_new(1 << 20);
     return service.turns ? 0 : -1;
 }

@@ -29,7 +29,8 @@ static void open_exam(struct fixture *f, const char *model, const char *dump) {
     f->exam.options = &f->options;
     f->exam.report = lp_report_new(path, false);
     assert_non_null(f->exam.report);
-    assert_int_equal(lp_gguf_open(&f->exam.gguf, path, &err), LP_OK);
+    assert_int_equal(lp_model_file_open(&f->exam.file, path, 1, &err), LP_OK);
+    f->exam.gguf = f->exam.file.gguf;
     assert_int_equal(lp_hparams_read(&f->exam.h, f->exam.gguf, &err), LP_OK);
     assert_int_equal(lp_backend_cpu.open(&f->exam.fast, &options, &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&f->exam.ref, &options, &err), LP_OK);
@@ -46,7 +47,7 @@ static void close_exam(struct fixture *f) {
     lp_lab_free(f->exam.ref_lab);
     f->exam.fast->backend->close(f->exam.fast);
     f->exam.ref->backend->close(f->exam.ref);
-    lp_gguf_close(f->exam.gguf);
+    lp_model_file_close(&f->exam.file);
     lp_report_free(f->exam.report);
 }
 

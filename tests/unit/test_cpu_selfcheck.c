@@ -53,6 +53,7 @@ static void every_type_gets_its_kernel(void **state) {
         assert_string_equal(dev.mat_kernels[LP_TYPE_F32]->name, "avx2_f32");
         assert_string_equal(dev.mat_kernels[LP_TYPE_F16]->name, "avx2_f16");
         assert_string_equal(dev.mat_kernels[LP_TYPE_BF16]->name, "avx2_bf16");
+        assert_string_equal(dev.mat_kernels[LP_TYPE_F8_E4M3]->name, "avx2_f8_e4m3");
         assert_string_equal(dev.mat_kernels[LP_TYPE_TQ1_0]->name, "avx2_dequant");
     }
     struct lp_cpu_device dev = {.features = 0};

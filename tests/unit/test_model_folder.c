@@ -93,12 +93,45 @@ static void other_formats_and_nothing(void **state) {
     lp_model_folder_release(&in);
 }
 
+static void a_checkpoint_is_known_by_its_config(void **state) {
+    (void)state;
+    struct lp_err err;
+    struct lp_model_folder in;
+    put("config.json", 5);
+    put("model-00001-of-00002.safetensors", 10);
+    put("model-00002-of-00002.safetensors", 20);
+    put("model.safetensors.index.json", 3);
+    put("a.gguf", 7);
+    assert_int_equal(lp_model_folder_read(&in, folder, &err), LP_OK);
+    assert_int_equal(in.n_sets, 2);
+    const struct lp_model_set *set = find(&in, "config.json");
+    assert_true(set->is_checkpoint);
+    assert_int_equal(set->bytes, 30);
+    assert_int_equal(set->n_parts, 2);
+    assert_int_equal(set->n_missing, 0);
+    assert_false(in.has_checkpoint);
+    char *of = lp_model_checkpoint_of(set->path);
+    assert_string_equal(of, folder);
+    lp_free(of);
+    lp_model_folder_release(&in);
+    of = lp_model_checkpoint_of("config.json");
+    assert_string_equal(of, ".");
+    lp_free(of);
+    of = lp_model_checkpoint_of("/config.json");
+    assert_string_equal(of, "/");
+    lp_free(of);
+    assert_null(lp_model_checkpoint_of("/a/my-config.json"));
+    assert_null(lp_model_checkpoint_of("/config.json/x"));
+}
+
 static void memory_runs_out(void **state) {
     (void)state;
     struct lp_err err;
     struct lp_model_folder in;
     put("a-00001-of-00002.gguf", 1);
     put("b.gguf", 1);
+    put("config.json", 1);
+    put("model.safetensors", 1);
     lp_status status = LP_STATUS_MEMORY;
     for (size_t nth = 1; status; nth++) {
         lp_alloc_fail_after(nth);
@@ -114,6 +147,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(sets_count_once, set_up, tear_down),
         cmocka_unit_test_setup_teardown(other_formats_and_nothing, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_checkpoint_is_known_by_its_config, set_up, tear_down),
         cmocka_unit_test_setup_teardown(memory_runs_out, set_up, tear_down)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

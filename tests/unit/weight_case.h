@@ -25,14 +25,16 @@ static inline void case_open(const char *path) {
     case_exam.report = lp_report_new(path, false);
     assert_non_null(case_exam.report);
     assert_int_equal(
-        lp_gguf_parse(&case_exam.gguf, (uint8_t *)case_image, case_bytes, "image", &err), LP_OK);
+        lp_gguf_parse(&case_exam.file.own, (uint8_t *)case_image, case_bytes, "image", &err),
+        LP_OK);
+    case_exam.gguf = case_exam.file.own;
     assert_int_equal(lp_hparams_read(&case_exam.h, case_exam.gguf, &err), LP_OK);
     case_exam.has_hparams = true;
 }
 
 static inline void case_close(void) {
     lp_report_free(case_exam.report);
-    lp_gguf_close(case_exam.gguf);
+    lp_model_file_close(&case_exam.file);
     lp_free(case_image);
 }
 

@@ -1,0 +1,78 @@
+// limpid synth: a model file with random weights, for tests of speed and scale.
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/args.h"
+#include "files/synth.h"
+#include "files/synth_models.h"
+
+static void list_models(void) {
+    const struct lp_synth_model *m;
+    for (size_t i = 0; (m = lp_synth_model_at(i)); i++) printf("%-18s%s\n", m->name, m->what);
+}
+
+static void tell(const struct lp_synth_options *o, const struct lp_synth_result *r) {
+    printf("%s%s: %llu tensors, %.2f billion weights, %.2f GB (%.2f bits per weight)",
+           o->dry_run ? "would write " : "wrote ", o->path, (unsigned long long)r->n_tensors,
+           (double)r->n_weights * 1e-9, (double)r->file_bytes * 1e-9,
+           8.0 * (double)r->file_bytes / (double)r->n_weights);
+    if (r->written_bytes != r->file_bytes)
+        printf(", of which %.2f GB take disk space", (double)r->written_bytes * 1e-9);
+    if (!o->dry_run)
+        printf(", in %.1f s (%.2f GB/s)", r->seconds, (double)r->written_bytes * 1e-9 / r->seconds);
+    putchar('\n');
+}
+
+static int run(int argc, char **argv) {
+    struct lp_synth_options o = {.types = "Q4_K_M", .seed = 1};
+    struct lp_synth_result result;
+    struct lp_texts sets = {0};
+    const char *positional[2] = {NULL, NULL};
+    bool list = false;
+    int64_t layers = 0, seed = 1, threads = 0;
+    const struct lp_option options[] = {
+        {"--list", LP_OPT_FLAG, &list, NULL, "list the models by name"},
+        {"--type", LP_OPT_TEXT, &o.types, "PRESET",
+         "types of the weights, as of limpid quantize, or any type (default Q4_K_M)"},
+        {"--experts", LP_OPT_TEXT, &o.experts, "TYPE", "another type for the routed experts"},
+        {"--layers", LP_OPT_INT, &layers, "N", "only so many layers (num_hidden_layers=N)"},
+        {"--set", LP_OPT_TEXTS, &sets, "FIELD=VALUE",
+         "set a field of config.json, such as vocab_size=32000; may be given several times"},
+        {"--seed", LP_OPT_INT, &seed, "N", "of the random weights (default 1)"},
+        {"--sparse", LP_OPT_FLAG, &o.sparse, NULL,
+         "leave the routed experts out of the disk: they read as zeros"},
+        {"--dry-run", LP_OPT_FLAG, &o.dry_run, NULL, "only say how large the file would be"},
+        {"--threads", LP_OPT_INT, &threads, "N", "default: all CPUs"},
+        {"--force", LP_OPT_FLAG, &o.overwrite, NULL, "write over a file that is there"},
+    };
+    int status = lp_args_parse(argc, argv, &lp_cmd_synth, options,
+                               sizeof options / sizeof options[0], positional, 2);
+    if (status) return status < 0 ? LP_EXIT_OK : status;
+    if (list) {
+        list_models();
+        return LP_EXIT_OK;
+    }
+    if (!positional[0] || !positional[1])
+        return lp_usage(&lp_cmd_synth, "MODEL and OUT.gguf are needed; --list names the models");
+    if (threads > 1024)
+        return lp_usage(&lp_cmd_synth, "--threads is %lld, expected 1 to 1024", (long long)threads);
+    char layers_set[48];
+    snprintf(layers_set, sizeof layers_set, "num_hidden_layers=%lld", (long long)layers);
+    if (layers && sets.n == LP_MAX_TEXTS)
+        return lp_usage(&lp_cmd_synth, "--set is given too often");
+    if (layers) sets.items[sets.n++] = layers_set;
+    o.model = positional[0];
+    o.path = positional[1];
+    o.sets = sets.items;
+    o.n_sets = sets.n;
+    o.seed = (uint64_t)seed;
+    o.n_threads = (int)threads;
+    struct lp_err err;
+    if (lp_synth(&o, &result, &err)) return lp_fail((limpid_error *)&err);
+    tell(&o, &result);
+    return LP_EXIT_OK;
+}
+
+const struct lp_command lp_cmd_synth = {
+    "synth", "MODEL OUT.gguf [--type PRESET] [--layers N] [--set FIELD=VALUE]... [--sparse]",
+    "a model file with random weights, for tests of speed and scale", run};

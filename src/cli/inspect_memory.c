@@ -1,0 +1,52 @@
+// The memory plan of limpid inspect, as a whole and for each device that would hold a part of it.
+#include "base/system_memory.h"
+#include "cli/inspect_build.h"
+
+// Bytes of the routed experts, of which a token uses few: the part that may lie elsewhere.
+static uint64_t expert_bytes(const struct lp_inspect *in) {
+    static const enum lp_slot slots[] = {LP_SLOT_GATE_EXPS, LP_SLOT_UP_EXPS, LP_SLOT_DOWN_EXPS,
+                                         LP_SLOT_GATE_UP_EXPS};
+    uint64_t sum = 0;
+    for (int32_t l = 0; l < in->h.n_layers; l++)
+        for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) {
+            const struct lp_gguf_tensor *t = in->binding.blocks[l].tensor[slots[i]];
+            if (t) sum += t->n_bytes;
+        }
+    return sum;
+}
+
+static json_t *device_json(struct lp_inspect_builder *b, uint64_t total) {
+    const struct lp_plan *p = &b->in->plan;
+    uint64_t experts = expert_bytes(b->in), available = lp_memory_available();
+    json_t *device = json_object();
+    lp_inspect_put(b, device, "device", json_string(b->in->dev->backend->name));
+    lp_inspect_put(b, device, "expert_bytes", lp_inspect_number(experts));
+    lp_inspect_put(b, device, "other_weight_bytes",
+                   lp_inspect_number(p->mapped_bytes + p->float32_bytes - experts));
+    lp_inspect_put(b, device, "kv_bytes", lp_inspect_number(p->kv_bytes));
+    lp_inspect_put(b, device, "step_bytes", lp_inspect_number(p->step_bytes));
+    lp_inspect_put(b, device, "total_bytes", lp_inspect_number(total));
+    lp_inspect_put(b, device, "available_bytes", lp_inspect_number(available));
+    lp_inspect_put(b, device, "fits", available ? json_boolean(total <= available) : json_null());
+    return device;
+}
+
+json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
+    const struct lp_plan *p = &b->in->plan;
+    uint64_t total = p->mapped_bytes + p->float32_bytes + p->kv_bytes + p->step_bytes;
+    json_t *object = json_object(), *devices = json_array();
+    lp_inspect_put(b, object, "context", json_integer(p->context));
+    lp_inspect_put(b, object, "sequences", json_integer(b->in->n_sequences));
+    lp_inspect_put(b, object, "kv_tokens", json_integer(b->in->n_kv_tokens));
+    lp_inspect_put(b, object, "chunk", json_integer(p->chunk));
+    lp_inspect_put(b, object, "kv_type", json_string(lp_type_info(b->in->kv_type)->name));
+    lp_inspect_put(b, object, "mapped_bytes", lp_inspect_number(p->mapped_bytes));
+    lp_inspect_put(b, object, "float32_bytes", lp_inspect_number(p->float32_bytes));
+    lp_inspect_put(b, object, "kv_bytes_per_token", lp_inspect_number(p->kv_token_bytes));
+    lp_inspect_put(b, object, "kv_bytes", lp_inspect_number(p->kv_bytes));
+    lp_inspect_put(b, object, "step_bytes", lp_inspect_number(p->step_bytes));
+    lp_inspect_put(b, object, "total_bytes", lp_inspect_number(total));
+    lp_inspect_add(b, devices, device_json(b, total));
+    lp_inspect_put(b, object, "devices", devices);
+    return object;
+}

@@ -1,0 +1,162 @@
+#include "files/synth_text.h"
+
+#include <stdio.h>
+
+#include "base/alloc.h"
+#include "base/map.h"
+#include "base/rng.h"
+
+// Those of GLM; the ones from <think> on are text to the tokenizer of the original too (type 4).
+static const char *const specials[] = {
+    "<|endoftext|>", "[MASK]",          "[gMASK]",         "[sMASK]",
+    "<sop>",         "<eop>",           "<|system|>",      "<|user|>",
+    "<|assistant|>", "<|observation|>", "<think>",         "</think>",
+    "<tool_call>",   "</tool_call>",    "<tool_response>", "</tool_response>",
+    "<arg_key>",     "</arg_key>",      "<arg_value>",     "</arg_value>",
+};
+#define N_SPECIALS (sizeof specials / sizeof specials[0])
+#define FIRST_USER_DEFINED 10
+enum { CONTROL = 3, USER_DEFINED = 4, NORMAL = 1 };
+#define MAX_WORD_BYTES 24
+
+static const char chat_template[] =
+    "[gMASK]<sop>{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>\n{% endif %}";
+
+struct vocabulary {
+    struct lp_arena arena;
+    struct lp_str *tokens, *merges;
+    int32_t *types;
+    uint32_t *words; // tokens that longer ones may be made of
+    size_t n_tokens, n_merges, n_words, n_wanted;
+    struct lp_map known;
+    struct lp_rng rng;
+    bool failed;
+};
+
+// The printable stand-in of a byte in byte-level BPE (Radford et al. 2019), as UTF-8.
+static size_t stand_in(unsigned byte, char out[3]) {
+    bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
+    unsigned point = byte, n_before = 0;
+    if (!printable) {
+        for (unsigned b = 0; b < byte; b++)
+            n_before += !((b >= 33 && b <= 126) || (b >= 161 && b != 173));
+        point = 256 + n_before;
+    }
+    if (point < 128) {
+        out[0] = (char)point;
+        return 1;
+    }
+    out[0] = (char)(0xc0 | point >> 6);
+    out[1] = (char)(0x80 | (point & 63));
+    return 2;
+}
+
+static bool add_token(struct vocabulary *v, const char *text, size_t n, int32_t type) {
+    char *copy = lp_arena_strndup(&v->arena, text, n);
+    struct lp_str token = {copy, n};
+    if (!copy || !lp_map_add(&v->known, token, (uint32_t)v->n_tokens, NULL)) {
+        v->failed = true;
+        return false;
+    }
+    v->tokens[v->n_tokens] = token;
+    v->types[v->n_tokens++] = type;
+    return true;
+}
+
+// The token a + b and its merge, where there is room and it is new.
+static void add_merge(struct vocabulary *v, uint32_t a, uint32_t b, bool is_word) {
+    char text[2 * MAX_WORD_BYTES + 2];
+    struct lp_str left = v->tokens[a], right = v->tokens[b];
+    size_t n = left.len + right.len;
+    if (v->failed || v->n_tokens + N_SPECIALS >= v->n_wanted || n > MAX_WORD_BYTES) return;
+    memcpy(text, left.data, left.len);
+    memcpy(text + left.len, right.data, right.len);
+    if (lp_map_get(&v->known, (struct lp_str){text, n}) != LP_MAP_NONE) return;
+    if (!add_token(v, text, n, NORMAL)) return;
+    if (is_word) v->words[v->n_words++] = (uint32_t)v->n_tokens - 1;
+    int n_merge = snprintf(text, sizeof text, "%.*s %.*s", (int)left.len, left.data, (int)right.len,
+                           right.data);
+    char *merge = lp_arena_strndup(&v->arena, text, (size_t)n_merge);
+    v->failed = v->failed || !merge;
+    v->merges[v->n_merges++] = (struct lp_str){merge, (size_t)n_merge};
+}
+
+static uint32_t below(struct vocabulary *v, size_t n) {
+    return (uint32_t)(lp_rng_unit(&v->rng) * (double)n);
+}
+
+// A letter; low ones of this order are the frequent ones of English.
+static uint32_t letter(struct vocabulary *v) {
+    static const char order[] = "etaoinshrdlucmwfgypbvkjxqz";
+    double u = lp_rng_unit(&v->rng);
+    return (uint32_t)order[(size_t)(u * u * 26)];
+}
+
+static void make_words(struct vocabulary *v) {
+    for (uint32_t c = 'a'; c <= 'z'; c++) add_merge(v, ' ', c, true);
+    for (uint32_t a = 'a'; a <= 'z'; a++) // "th", "qu", ...
+        for (uint32_t b = 'a'; b <= 'z'; b++)
+            if (strchr("aeiouhrtn", (int)a) || strchr("aeiou", (int)b)) add_merge(v, a, b, true);
+    add_merge(v, ' ', ' ', false);
+    add_merge(v, '\n', '\n', false);
+    while (!v->failed && v->n_words && v->n_tokens + N_SPECIALS < v->n_wanted) {
+        uint32_t a = v->words[below(v, v->n_words)], b = letter(v);
+        if (lp_rng_unit(&v->rng) < 0.5) b = v->words[below(v, v->n_words)];
+        char first = v->tokens[b].data[0];
+        if (first >= 'a' && first <= 'z') add_merge(v, a, b, true);
+    }
+}
+
+static void set_keys(struct lp_gguf_writer *w, const struct vocabulary *v) {
+    uint32_t first = (uint32_t)(v->n_tokens - N_SPECIALS);
+    lp_gguf_writer_str(w, "tokenizer.ggml.model", lp_str_from("gpt2"));
+    lp_gguf_writer_str(w, "tokenizer.ggml.pre", lp_str_from("glm4"));
+    lp_gguf_writer_strings(w, "tokenizer.ggml.tokens", v->tokens, v->n_tokens);
+    lp_gguf_writer_array(w, "tokenizer.ggml.token_type", LP_GGUF_I32, v->types, v->n_tokens);
+    lp_gguf_writer_strings(w, "tokenizer.ggml.merges", v->merges, v->n_merges);
+    lp_gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", first + 2);
+    lp_gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", first);
+    lp_gguf_writer_u32(w, "tokenizer.ggml.padding_token_id", first);
+    lp_gguf_writer_u32(w, "tokenizer.ggml.eot_token_id", first + 7);
+    lp_gguf_writer_u32(w, "tokenizer.ggml.eom_token_id", first + 9);
+    lp_gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", false);
+    lp_gguf_writer_str(w, "tokenizer.chat_template", lp_str_from(chat_template));
+}
+
+// Bytes are tokens 0 ... 255, so that a byte is its own id.
+static void make(struct vocabulary *v) {
+    char text[3];
+    for (unsigned byte = 0; byte < 256 && !v->failed; byte++)
+        add_token(v, text, stand_in(byte, text), NORMAL);
+    if (!v->failed) make_words(v);
+    for (size_t i = 0; i < N_SPECIALS && !v->failed; i++)
+        add_token(v, specials[i], strlen(specials[i]),
+                  i >= FIRST_USER_DEFINED ? USER_DEFINED : CONTROL);
+}
+
+lp_status lp_synth_text(struct lp_gguf_writer *w, int64_t n_vocab, uint64_t seed,
+                        struct lp_err *err) {
+    if (n_vocab < LP_SYNTH_MIN_VOCAB || n_vocab > 1 << 24)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "a vocabulary of %lld tokens cannot be made, expected %d to %d",
+                          (long long)n_vocab, LP_SYNTH_MIN_VOCAB, 1 << 24);
+    size_t n = (size_t)n_vocab;
+    struct vocabulary v = {.n_wanted = n};
+    v.tokens = lp_alloc(n, sizeof *v.tokens);
+    v.merges = lp_alloc(n, sizeof *v.merges);
+    v.types = lp_alloc(n, sizeof *v.types);
+    v.words = lp_alloc(n, sizeof *v.words);
+    lp_rng_init(&v.rng, seed);
+    v.failed = !v.tokens || !v.merges || !v.types || !v.words || !lp_map_reserve(&v.known, n);
+    if (!v.failed) make(&v);
+    if (!v.failed) set_keys(w, &v);
+    lp_status status = v.failed ? lp_err_memory(err, n * 64, "the vocabulary") : LP_OK;
+    lp_arena_release(&v.arena);
+    lp_map_release(&v.known);
+    lp_free(v.tokens);
+    lp_free(v.merges);
+    lp_free(v.types);
+    lp_free(v.words);
+    return status;
+}

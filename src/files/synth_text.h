@@ -1,0 +1,14 @@
+// A vocabulary of any size for a model with random weights: byte-level BPE whose every merge makes a
+// token of the vocabulary, with the special tokens of GLM at its end.
+#ifndef LP_FILES_SYNTH_TEXT_H
+#define LP_FILES_SYNTH_TEXT_H
+
+#include "gguf/gguf_write.h"
+
+#define LP_SYNTH_MIN_VOCAB 320 // bytes, special tokens, and some merges
+
+// Sets the tokenizer.* keys. n_vocab tokens, at least LP_SYNTH_MIN_VOCAB. Errors: INVALID, MEMORY.
+lp_status lp_synth_text(struct lp_gguf_writer *w, int64_t n_vocab, uint64_t seed,
+                        struct lp_err *err);
+
+#endif
