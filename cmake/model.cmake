@@ -1,6 +1,6 @@
 lp_folder(model
   SOURCES model/arch.c model/hparams.c model/hparams_router.c model/hparams_rope.c
-          model/hparams_indexer.c model/binding.c model/placement.c model/weight_check.c
+          model/hparams_indexer.c model/binding.c model/binding_table.c model/binding_expected.c model/placement.c model/weight_check.c
           model/model.c model/ffn.c model/step.c model/step_trace.c model/mtp.c model/bad_rows.c
           model/cost.c model/plan.c model/probe_added.c model/probe_shape.c
   LINK lp_attention lp_kv lp_backend lp_gguf lp_trace lp_base)

@@ -83,4 +83,9 @@ const char *lp_arch_list(void);                         // "glm-dsa, deepseek2, 
 // divisors (may be NULL) are those of rope_freqs.weight.
 void lp_hparams_inv_freq(const struct lp_hparams *h, const float *divisors, float *out);
 
+// Whether block b has routed experts.
+static inline bool lp_hparams_is_moe(const struct lp_hparams *h, int32_t b) {
+    return h->n_experts > 0 && b >= h->n_dense;
+}
+
 #endif
