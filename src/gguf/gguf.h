@@ -92,6 +92,7 @@ uint32_t lp_gguf_alignment(const struct lp_gguf *gguf, uint32_t shard);
 uint64_t lp_gguf_n_kv(const struct lp_gguf *gguf); // of the first part, in file order
 const struct lp_gguf_kv *lp_gguf_kv_at(const struct lp_gguf *gguf, uint64_t i);
 const struct lp_gguf_kv *lp_gguf_find(const struct lp_gguf *gguf, const char *key); // or NULL
+const struct lp_gguf_kv *lp_gguf_find_key(const struct lp_gguf *gguf, struct lp_str key);
 
 uint64_t lp_gguf_n_tensors(const struct lp_gguf *gguf); // all parts, in order of part then file
 const struct lp_gguf_tensor *lp_gguf_tensor_at(const struct lp_gguf *gguf, uint64_t i);
@@ -116,5 +117,10 @@ bool lp_gguf_is_float(enum lp_gguf_value_type type);
 int64_t lp_gguf_int_at(const struct lp_gguf_kv *kv, uint64_t i); // U64 above INT64_MAX: INT64_MAX
 double lp_gguf_float_at(const struct lp_gguf_kv *kv, uint64_t i);
 const char *lp_gguf_value_type_name(enum lp_gguf_value_type type); // "u32", "string", ...
+#define LP_GGUF_NO_TYPE UINT32_MAX
+// Bytes of a value; 0 for STRING and ARRAY, whose length varies; LP_GGUF_NO_TYPE: no type has this id.
+uint32_t lp_gguf_value_bytes(uint32_t type);
+// Whether type and value are the same, bit by bit.
+bool lp_gguf_same_value(const struct lp_gguf_kv *a, const struct lp_gguf_kv *b);
 
 #endif

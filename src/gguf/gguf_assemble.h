@@ -11,8 +11,8 @@ struct lp_gguf_place {
                                 // outlive the result too
 };
 
-// `writer` has finished; its header is copied. `places`: one for each tensor, whose bytes outlive
-// the result. `name` is what messages and lp_gguf_shard_path call it; lp_gguf_file_bytes is
+// `writer` has finished; its header is copied. `places`: one for each tensor (NULL where there are
+// none), whose bytes outlive the result. `name` is what messages and lp_gguf_shard_path call it; lp_gguf_file_bytes is
 // n_source_bytes. Tensors of types that no file has (LP_TYPE_F8_E4M3) are allowed here. Errors:
 // as lp_gguf_parse.
 lp_status lp_gguf_assemble(struct lp_gguf **out, const struct lp_gguf_writer *writer,

@@ -15,6 +15,26 @@ const char *lp_gguf_value_type_name(enum lp_gguf_value_type type) {
     return (unsigned)type < sizeof names / sizeof names[0] ? names[type] : "unknown";
 }
 
+uint32_t lp_gguf_value_bytes(uint32_t type) {
+    static const uint32_t bytes[] = {
+#define VALUE_BYTES(name, id, n) [id] = n,
+        LP_GGUF_VALUE_LIST(VALUE_BYTES)
+#undef VALUE_BYTES
+    };
+    return type < sizeof bytes / sizeof bytes[0] ? bytes[type] : LP_GGUF_NO_TYPE;
+}
+
+bool lp_gguf_same_value(const struct lp_gguf_kv *a, const struct lp_gguf_kv *b) {
+    if (a->type != b->type || a->element_type != b->element_type || a->count != b->count)
+        return false;
+    if (a->element_type != LP_GGUF_STRING)
+        return memcmp(a->data, b->data, (size_t)a->count * lp_gguf_value_bytes(a->element_type)) ==
+               0;
+    for (uint64_t i = 0; i < a->count; i++)
+        if (!lp_str_equal(a->strings[i], b->strings[i])) return false;
+    return true;
+}
+
 bool lp_gguf_is_float(enum lp_gguf_value_type type) {
     return type == LP_GGUF_F32 || type == LP_GGUF_F64;
 }
@@ -82,9 +102,13 @@ double lp_gguf_float_at(const struct lp_gguf_kv *kv, uint64_t i) {
 
 // ---- typed getters ----
 
-const struct lp_gguf_kv *lp_gguf_get_part_kv(const struct lp_gguf_part *part, const char *key) {
-    uint32_t i = lp_map_get(&part->keys, lp_str_from(key));
+static const struct lp_gguf_kv *part_kv(const struct lp_gguf_part *part, struct lp_str key) {
+    uint32_t i = lp_map_get(&part->keys, key);
     return i == LP_MAP_NONE ? NULL : &part->kvs[i];
+}
+
+const struct lp_gguf_kv *lp_gguf_get_part_kv(const struct lp_gguf_part *part, const char *key) {
+    return part_kv(part, lp_str_from(key));
 }
 
 static lp_status find_kv(const struct lp_gguf_part *part, const char *key, const char *expected,
@@ -209,7 +233,11 @@ const struct lp_gguf_kv *lp_gguf_kv_at(const struct lp_gguf *gguf, uint64_t i) {
 }
 
 const struct lp_gguf_kv *lp_gguf_find(const struct lp_gguf *gguf, const char *key) {
-    return lp_gguf_get_part_kv(&gguf->parts[0], key);
+    return lp_gguf_find_key(gguf, lp_str_from(key));
+}
+
+const struct lp_gguf_kv *lp_gguf_find_key(const struct lp_gguf *gguf, struct lp_str key) {
+    return part_kv(&gguf->parts[0], key);
 }
 
 uint64_t lp_gguf_n_tensors(const struct lp_gguf *gguf) {

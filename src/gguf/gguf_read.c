@@ -6,18 +6,6 @@
 #include "base/checked.h"
 #include "gguf/gguf_parts.h"
 
-static uint32_t value_bytes(uint32_t type) { // 0: variable, UINT32_MAX: no such type
-    switch (type) {
-#define VALUE_BYTES(name, id, bytes)                                                               \
-    case id:                                                                                       \
-        return bytes;
-        LP_GGUF_VALUE_LIST(VALUE_BYTES)
-#undef VALUE_BYTES
-    default:
-        return UINT32_MAX;
-    }
-}
-
 static bool has_nul(struct lp_str s) {
     return s.len && memchr(s.data, 0, s.len);
 }
@@ -95,7 +83,7 @@ static lp_status read_elements(struct lp_gguf_part *part, struct lp_cursor *c,
     kv->data = c->at;
     if (kv->element_type == LP_GGUF_STRING) return read_strings(part, c, kv, err);
     uint64_t n_bytes;
-    if (!lp_mul_u64(kv->count, value_bytes(kv->element_type), &n_bytes) ||
+    if (!lp_mul_u64(kv->count, lp_gguf_value_bytes(kv->element_type), &n_bytes) ||
         n_bytes > lp_cursor_left(c)) {
         if (kv->type != LP_GGUF_ARRAY) return cut_off(part, kv->key, err);
         return lp_err_set(err, LP_STATUS_FORMAT,
@@ -118,7 +106,7 @@ static lp_status read_array_head(struct lp_gguf_part *part, struct lp_cursor *c,
             err, LP_STATUS_UNSUPPORTED,
             "key %.*s is an array of arrays, which no known model has and limpid does not read",
             LP_STR_ARGS(kv->key));
-    if (value_bytes(type) == UINT32_MAX)
+    if (lp_gguf_value_bytes(type) == LP_GGUF_NO_TYPE)
         return lp_err_set(err, LP_STATUS_FORMAT,
                           "key %.*s is an array of type %u, expected a type of 0 to 12",
                           LP_STR_ARGS(kv->key), type);
@@ -168,7 +156,7 @@ static lp_status read_pair(struct lp_gguf_part *part, struct lp_cursor *c, uint3
     if (status) return status;
     uint32_t type;
     if (!lp_cursor_u32(c, &type)) return cut_off(part, kv->key, err);
-    if (value_bytes(type) == UINT32_MAX)
+    if (lp_gguf_value_bytes(type) == LP_GGUF_NO_TYPE)
         return lp_err_set(err, LP_STATUS_FORMAT,
                           "key %.*s has value type %u, expected a type of 0 to 12",
                           LP_STR_ARGS(kv->key), type);

@@ -20,12 +20,12 @@ struct lp_gguf_writer {
     uint32_t version, alignment;
     struct pair *pairs;
     size_t n_pairs, pairs_capacity;
+    struct lp_map keys; // -> index in pairs
     struct tensor *tensors;
     size_t n_tensors, tensors_capacity;
-    struct lp_map names; // of tensors
+    struct lp_map names; // of tensors -> index
     uint64_t data_bytes; // padded
     struct lp_bytes header;
-    bool finished;
     struct lp_err err; // the first failure of a setter
 };
 
@@ -48,6 +48,7 @@ void lp_gguf_writer_free(struct lp_gguf_writer *w) {
     for (size_t i = 0; i < w->n_tensors; i++) lp_free(w->tensors[i].name);
     lp_free(w->pairs);
     lp_free(w->tensors);
+    lp_map_release(&w->keys);
     lp_map_release(&w->names);
     lp_bytes_release(&w->header);
     lp_free(w);
@@ -55,10 +56,25 @@ void lp_gguf_writer_free(struct lp_gguf_writer *w) {
 
 // ---- keys
 
-static size_t find(const struct lp_gguf_writer *w, struct lp_str key) {
-    size_t i = 0;
-    while (i < w->n_pairs && !lp_str_is(key, w->pairs[i].key)) i++;
-    return i;
+// The pair of a key, or NULL.
+static struct pair *find(const struct lp_gguf_writer *w, const char *key) {
+    uint32_t i = lp_map_get(&w->keys, lp_str_from(key));
+    return i == LP_MAP_NONE ? NULL : &w->pairs[i];
+}
+
+// The pair of a key, which is made where there is none; NULL without memory.
+static struct pair *find_or_add(struct lp_gguf_writer *w, struct lp_str key) {
+    uint32_t i = lp_map_get(&w->keys, key);
+    if (i != LP_MAP_NONE) return &w->pairs[i];
+    struct pair pair = {.key = lp_strndup(key.data, key.len)};
+    struct lp_str own = {pair.key, key.len};
+    if (!pair.key || !LP_GROW(w->pairs, w->pairs_capacity, w->n_pairs + 1) ||
+        !lp_map_add(&w->keys, own, (uint32_t)w->n_pairs, NULL)) {
+        lp_free(pair.key);
+        return NULL;
+    }
+    w->pairs[w->n_pairs] = pair;
+    return &w->pairs[w->n_pairs++];
 }
 
 // The value of a key to be filled, empty but for its type; NULL after a failure.
@@ -71,20 +87,14 @@ static struct lp_bytes *begin(struct lp_gguf_writer *w, struct lp_str key, uint3
                    LP_STR_ARGS(key), LP_GGUF_MAX_KEY_BYTES);
         return NULL;
     }
-    size_t i = find(w, key);
-    if (i == w->n_pairs) {
-        struct pair pair = {.key = lp_strndup(key.data, key.len)};
-        if (!pair.key || !LP_GROW(w->pairs, w->pairs_capacity, w->n_pairs + 1)) {
-            lp_free(pair.key);
-            lp_err_memory(&w->err, key.len, "metadata");
-            return NULL;
-        }
-        w->pairs[w->n_pairs++] = pair;
+    struct pair *pair = find_or_add(w, key);
+    if (!pair) {
+        lp_err_memory(&w->err, key.len, "metadata");
+        return NULL;
     }
-    struct lp_bytes *value = &w->pairs[i].value;
-    lp_bytes_clear(value);
-    lp_bytes_append(value, &type, sizeof type);
-    return value;
+    lp_bytes_clear(&pair->value);
+    lp_bytes_append(&pair->value, &type, sizeof type);
+    return &pair->value;
 }
 
 static void end(struct lp_gguf_writer *w, const struct lp_bytes *value) {
@@ -109,10 +119,6 @@ void lp_gguf_writer_u32(struct lp_gguf_writer *w, const char *key, uint32_t valu
 
 void lp_gguf_writer_i32(struct lp_gguf_writer *w, const char *key, int32_t value) {
     put_scalar(w, key, LP_GGUF_I32, &value, sizeof value);
-}
-
-void lp_gguf_writer_u64(struct lp_gguf_writer *w, const char *key, uint64_t value) {
-    put_scalar(w, key, LP_GGUF_U64, &value, sizeof value);
 }
 
 void lp_gguf_writer_f32(struct lp_gguf_writer *w, const char *key, float value) {
@@ -147,22 +153,11 @@ static struct lp_bytes *begin_array(struct lp_gguf_writer *w, struct lp_str key,
     return to;
 }
 
-static size_t value_bytes(enum lp_gguf_value_type type) {
-    switch (type) {
-#define VALUE_BYTES(name, id, bytes)                                                               \
-    case LP_GGUF_##name:                                                                           \
-        return bytes;
-        LP_GGUF_VALUE_LIST(VALUE_BYTES)
-#undef VALUE_BYTES
-    }
-    return 0;
-}
-
 void lp_gguf_writer_array(struct lp_gguf_writer *w, const char *key, enum lp_gguf_value_type type,
                           const void *data, uint64_t count) {
     struct lp_bytes *to = begin_array(w, lp_str_from(key), type, count);
     if (!to) return;
-    lp_bytes_append(to, data, (size_t)count * value_bytes(type));
+    lp_bytes_append(to, data, (size_t)count * lp_gguf_value_bytes(type));
     end(w, to);
 }
 
@@ -182,20 +177,25 @@ void lp_gguf_writer_copy(struct lp_gguf_writer *w, const struct lp_gguf_kv *kv) 
     if (kv->element_type == LP_GGUF_STRING)
         for (uint64_t i = 0; i < kv->count; i++) put_string(to, kv->strings[i]);
     else
-        lp_bytes_append(to, kv->data, (size_t)kv->count * value_bytes(kv->element_type));
+        lp_bytes_append(to, kv->data, (size_t)kv->count * lp_gguf_value_bytes(kv->element_type));
     end(w, to);
 }
 
+// Later pairs move up, so the map is made anew: removing is rare.
 void lp_gguf_writer_remove(struct lp_gguf_writer *w, const char *key) {
-    size_t i = find(w, lp_str_from(key));
-    if (i == w->n_pairs) return;
-    release_pair(&w->pairs[i]);
+    struct pair *pair = find(w, key);
+    if (!pair || w->err.status) return;
+    lp_map_release(&w->keys);
+    release_pair(pair);
     w->n_pairs--;
-    memmove(&w->pairs[i], &w->pairs[i + 1], (w->n_pairs - i) * sizeof *w->pairs);
+    memmove(pair, pair + 1, (size_t)(w->pairs + w->n_pairs - pair) * sizeof *pair);
+    for (size_t i = 0; i < w->n_pairs && !w->err.status; i++)
+        if (!lp_map_add(&w->keys, lp_str_from(w->pairs[i].key), (uint32_t)i, NULL))
+            lp_err_memory(&w->err, 0, "metadata");
 }
 
 bool lp_gguf_writer_has(const struct lp_gguf_writer *w, const char *key) {
-    return find(w, lp_str_from(key)) < w->n_pairs;
+    return find(w, key) != NULL;
 }
 
 // ---- tensors
@@ -260,9 +260,9 @@ uint64_t lp_gguf_writer_n_tensors(const struct lp_gguf_writer *w) {
 // ---- the header
 
 static lp_status set_alignment(struct lp_gguf_writer *w, struct lp_err *err) {
-    size_t i = find(w, lp_str_from("general.alignment"));
-    if (i == w->n_pairs) return LP_OK;
-    const struct lp_bytes *value = &w->pairs[i].value; // type, u32
+    const struct pair *pair = find(w, "general.alignment");
+    if (!pair) return LP_OK;
+    const struct lp_bytes *value = &pair->value; // type, u32
     if (value->len == 8) memcpy(&w->alignment, value->data + 4, 4);
     uint32_t a = w->alignment;
     if (value->len == 8 && a >= LP_GGUF_MIN_ALIGNMENT && a <= LP_GGUF_MAX_ALIGNMENT &&
@@ -314,7 +314,6 @@ lp_status lp_gguf_writer_finish(struct lp_gguf_writer *w, struct lp_err *err) {
     if (!status) status = place_tensors(w, err);
     if (status) return status;
     encode(w);
-    w->finished = true;
     return w->header.failed ? lp_err_memory(err, w->header.len, "the header") : LP_OK;
 }
 

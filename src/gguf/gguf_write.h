@@ -20,7 +20,6 @@ void lp_gguf_writer_free(struct lp_gguf_writer *w); // NULL is allowed
 void lp_gguf_writer_u16(struct lp_gguf_writer *w, const char *key, uint16_t value);
 void lp_gguf_writer_u32(struct lp_gguf_writer *w, const char *key, uint32_t value);
 void lp_gguf_writer_i32(struct lp_gguf_writer *w, const char *key, int32_t value);
-void lp_gguf_writer_u64(struct lp_gguf_writer *w, const char *key, uint64_t value);
 void lp_gguf_writer_f32(struct lp_gguf_writer *w, const char *key, float value);
 void lp_gguf_writer_bool(struct lp_gguf_writer *w, const char *key, bool value);
 void lp_gguf_writer_str(struct lp_gguf_writer *w, const char *key, struct lp_str value);
@@ -40,7 +39,8 @@ lp_status lp_gguf_writer_add(struct lp_gguf_writer *w, struct lp_str name, lp_ty
                              uint32_t n_dims, const uint64_t *ne, struct lp_err *err);
 uint64_t lp_gguf_writer_n_tensors(const struct lp_gguf_writer *w);
 
-// Encodes the header; nothing may be set or added afterwards. Errors: the first of a setter.
+// Encodes the header, once; nothing may be set or added afterwards. Errors: the first of a setter;
+// INVALID (general.alignment); FORMAT (tensors of 2^62 bytes or more together); MEMORY.
 lp_status lp_gguf_writer_finish(struct lp_gguf_writer *w, struct lp_err *err);
 
 // After finish. The header, with the padding before the data (none in a file without tensors), and

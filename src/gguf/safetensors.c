@@ -23,10 +23,6 @@ static const struct {
 #undef DTYPE_ROW
 };
 
-const char *lp_st_dtype_name(enum lp_st_dtype dtype) {
-    return dtype < LP_ST_OTHER ? dtypes[dtype].name : "another";
-}
-
 // One file while its header is read.
 struct source {
     struct lp_safetensors *st;

@@ -83,7 +83,6 @@ static void fill_gqa(struct lp_hf_config_reader *r) {
                           "num_key_value_heads is %lld, expected a divisor of num_attention_heads "
                           "(%lld)",
                           (long long)m->n_kv_heads, (long long)m->n_heads);
-    m->rope_dim = m->v_dim = 0;
 }
 
 static void fill_mla(struct lp_hf_config_reader *r) {
@@ -199,7 +198,8 @@ lp_status lp_hf_config(struct lp_hf_model *out, struct lp_gguf_writer *w,
                                     .file = "config.json",
                                     .err = err};
     if (!json_is_object(folder->config))
-        return lp_err_set(err, LP_STATUS_FORMAT, "config.json is no JSON object");
+        return lp_err_set(err, LP_STATUS_FORMAT,
+                          "config.json is no JSON object; download it again");
     if (find_family(&r)) return r.status;
     check_architecture(&r);
     lp_hf_config_refuse(&r);

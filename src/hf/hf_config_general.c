@@ -1,7 +1,6 @@
 // general.*: what the model is called, and the sampling that its makers suggest.
 #include "hf/hf_config_parts.h"
 
-#include <stdio.h>
 #include <string.h>
 
 // Part of a path between `from` and the next slash.
@@ -46,10 +45,10 @@ static void put_sampling(struct lp_hf_config_reader *r) {
     r->file = "generation_config.json";
     for (size_t i = 0; i < sizeof rows / sizeof rows[0] && !r->status; i++) {
         if (!lp_hf_config_get(config, rows[i].field)) continue;
-        double value =
-            rows[i].whole
-                ? (double)lp_hf_config_whole(r, config, "", rows[i].field, 0, INT32_MAX, 0)
-                : lp_hf_config_number(r, config, "", rows[i].field, 0, rows[i].max, 0);
+        double value = rows[i].whole
+                           ? (double)lp_hf_config_whole(r, config, "", rows[i].field, 0,
+                                                        (int64_t)rows[i].max, 0)
+                           : lp_hf_config_number(r, config, "", rows[i].field, 0, rows[i].max, 0);
         if (r->status) return;
         if (rows[i].whole)
             lp_gguf_writer_i32(r->w, rows[i].key, (int32_t)value);

@@ -1,21 +1,14 @@
 // The sparse indexer: its sizes, and which layers compute a selection of their own.
 #include "hf/hf_config_parts.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 
-// A list with one word per layer (as many as layers, or some for MTP layers too): full or shared.
+// A list with a word per layer: full or shared.
 static void set_by_list(struct lp_hf_config_reader *r, const char *name, const json_t *list) {
     struct lp_hf_model *m = r->model;
-    size_t n = json_array_size(list);
-    if (!json_is_array(list) || n < (size_t)m->n_layers || n > (size_t)(m->n_layers + m->n_nextn)) {
-        lp_hf_config_fail(r, LP_STATUS_FORMAT,
-                          "%s has %zu elements, expected a list of one per layer (%lld)", name, n,
-                          (long long)m->n_layers);
-        return;
-    }
+    if (!lp_hf_config_per_layer(r, name, list)) return;
     for (int64_t l = 0; l < m->n_layers; l++) {
         char text[LP_HF_VALUE_BYTES];
         lp_hf_config_value(json_array_get(list, (size_t)l), text);
@@ -68,15 +61,16 @@ static void set_schedule(struct lp_hf_config_reader *r) {
     if (!r->status && !r->model->full[0])
         lp_hf_config_fail(
             r, LP_STATUS_FORMAT,
-            "layer 0 shares the indexer's selection of an earlier layer, but there is "
-            "none (indexer_types, index_topk_pattern, index_topk_freq)");
+            "layer 0 shares the indexer's selection of an earlier layer, of which there is none; "
+            "expected a full one (indexer_types, index_topk_pattern, index_topk_freq)");
 }
 
+// Nothing is written, and nothing kept, where all layers are full.
 static void put_schedule(struct lp_hf_config_reader *r) {
     struct lp_hf_model *m = r->model;
     if (memchr(m->full, false, (size_t)m->n_layers)) {
-        char key[64];
-        snprintf(key, sizeof key, "%s.attention.indexer.types", m->arch);
+        char key[LP_HF_KEY_BYTES];
+        lp_hf_config_key(r, "attention.indexer.types", key);
         lp_gguf_writer_array(r->w, key, LP_GGUF_BOOL, m->full, (uint64_t)m->n_layers);
         return;
     }
@@ -96,7 +90,8 @@ void lp_hf_config_indexer(struct lp_hf_config_reader *r) {
     }
     if (!m->q_rank) {
         lp_hf_config_fail(r, LP_STATUS_FORMAT,
-                          "q_lora_rank is null, but the indexer needs the query latent");
+                          "q_lora_rank is null, expected a number: the indexer needs the latent "
+                          "of the query");
         return;
     }
     lp_hf_config_put_int(r, "attention.indexer.head_count", r->v[LP_HF_INT_INDEX_HEADS]);

@@ -1,7 +1,6 @@
 // Experts and their router.
 #include "hf/hf_config_parts.h"
 
-#include <stdio.h>
 #include <string.h>
 
 enum { SOFTMAX = 1, SIGMOID = 2 }; // expert_gating_func, as llama.cpp numbers it
@@ -12,15 +11,8 @@ static int64_t count_dense(struct lp_hf_config_reader *r) {
     int64_t first = r->v[LP_HF_INT_DENSE];
     if (first > m->n_layers) first = m->n_layers;
     const json_t *list = lp_hf_config_get(r->config, "mlp_layer_types"), *value;
-    if (!list) return first;
-    size_t n = json_array_size(list), n_dense = 0, i;
-    if (!json_is_array(list) || n < (size_t)m->n_layers || n > (size_t)(m->n_layers + m->n_nextn)) {
-        lp_hf_config_fail(r, LP_STATUS_FORMAT,
-                          "mlp_layer_types has %zu elements, expected a list of one per layer "
-                          "(%lld)",
-                          n, (long long)m->n_layers);
-        return first;
-    }
+    if (!list || !lp_hf_config_per_layer(r, "mlp_layer_types", list)) return first;
+    size_t n_dense = 0, i;
     json_array_foreach(list, i, value) {
         char text[LP_HF_VALUE_BYTES];
         bool dense = strcmp(lp_hf_config_value(value, text), "dense") == 0;
@@ -46,7 +38,8 @@ static void put_groups(struct lp_hf_config_reader *r) {
     bool grouped = n > 1 && strcmp(method, "greedy") != 0;
     if (strcmp(method, "group_limited_greedy") == 0 && n == LP_HF_CONFIG_NONE)
         lp_hf_config_fail(r, LP_STATUS_FORMAT,
-                          "n_group is missing, but topk_method is group_limited_greedy");
+                          "n_group is missing, expected a number: topk_method is "
+                          "group_limited_greedy");
     else if (grouped && experts % n)
         lp_hf_config_fail(r, LP_STATUS_UNSUPPORTED,
                           "n_group is %lld, expected a divisor of n_routed_experts (%lld)",
@@ -68,9 +61,10 @@ static void put_groups(struct lp_hf_config_reader *r) {
 static void put_counts(struct lp_hf_config_reader *r) {
     const struct lp_hf_model *m = r->model;
     if (r->v[LP_HF_INT_USED] > m->n_experts)
-        lp_hf_config_fail(r, LP_STATUS_FORMAT,
-                          "num_experts_per_tok is %lld, but there are %lld experts",
-                          (long long)r->v[LP_HF_INT_USED], (long long)m->n_experts);
+        lp_hf_config_fail(
+            r, LP_STATUS_FORMAT,
+            "num_experts_per_tok is %lld, expected at most the number of experts (%lld)",
+            (long long)r->v[LP_HF_INT_USED], (long long)m->n_experts);
     lp_hf_config_put_int(r, "expert_count", m->n_experts);
     lp_hf_config_put_int(r, "expert_used_count", r->v[LP_HF_INT_USED]);
 }
@@ -102,8 +96,8 @@ void lp_hf_config_router(struct lp_hf_config_reader *r) {
     lp_hf_config_put_float(r, "expert_weights_scale",
                            lp_hf_config_number(r, r->config, "", "routed_scaling_factor", 1e-6, 1e6,
                                                r->family->scale));
-    char key[64];
-    snprintf(key, sizeof key, "%s.expert_weights_norm", m->arch);
+    char key[LP_HF_KEY_BYTES];
+    lp_hf_config_key(r, "expert_weights_norm", key);
     if (lp_hf_config_bool(r, r->config, "", "norm_topk_prob", r->family->normalise) && !r->status)
         lp_gguf_writer_bool(r->w, key, true);
 }

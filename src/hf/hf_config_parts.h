@@ -111,12 +111,18 @@ bool lp_hf_config_bool(struct lp_hf_config_reader *r, const json_t *object, cons
                        const char *name, bool otherwise);
 const char *lp_hf_config_text(struct lp_hf_config_reader *r, const json_t *object,
                               const char *where, const char *name, const char *otherwise);
+// Whether it is a list with an element for each layer, and for none, some or all of the MTP layers;
+// fails where it is not.
+bool lp_hf_config_per_layer(struct lp_hf_config_reader *r, const char *name, const json_t *list);
 // A value for messages and comparisons: 1, 0.5, true, null, silu, "a list", "an object"; cut.
 #define LP_HF_VALUE_BYTES 64
 const char *lp_hf_config_value(const json_t *value, char out[LP_HF_VALUE_BYTES]);
 
-// ---- keys: ARCH.suffix
+// ---- keys: ARCH.suffix. After a failure nothing is set.
 
+#define LP_HF_KEY_BYTES 96
+const char *lp_hf_config_key(const struct lp_hf_config_reader *r, const char *suffix,
+                             char out[LP_HF_KEY_BYTES]); // returns out
 void lp_hf_config_put_int(struct lp_hf_config_reader *r, const char *suffix, int64_t value);
 void lp_hf_config_put_float(struct lp_hf_config_reader *r, const char *suffix, double value);
 

@@ -91,17 +91,29 @@ const char *lp_hf_config_text(struct lp_hf_config_reader *r, const json_t *objec
     return otherwise;
 }
 
-static const char *full_key(const struct lp_hf_config_reader *r, const char *suffix, char out[96]) {
-    snprintf(out, 96, "%s.%s", r->family->arch, suffix);
+bool lp_hf_config_per_layer(struct lp_hf_config_reader *r, const char *name, const json_t *list) {
+    const struct lp_hf_model *m = r->model;
+    size_t n = json_array_size(list);
+    if (json_is_array(list) && n >= (size_t)m->n_layers && n <= (size_t)(m->n_layers + m->n_nextn))
+        return true;
+    lp_hf_config_fail(r, LP_STATUS_FORMAT,
+                      "%s has %zu elements, expected a list of one per layer (%lld)", name, n,
+                      (long long)m->n_layers);
+    return false;
+}
+
+const char *lp_hf_config_key(const struct lp_hf_config_reader *r, const char *suffix,
+                             char out[LP_HF_KEY_BYTES]) {
+    snprintf(out, LP_HF_KEY_BYTES, "%s.%s", r->family->arch, suffix);
     return out;
 }
 
 void lp_hf_config_put_int(struct lp_hf_config_reader *r, const char *suffix, int64_t value) {
-    char key[96];
-    if (!r->status) lp_gguf_writer_u32(r->w, full_key(r, suffix, key), (uint32_t)value);
+    char key[LP_HF_KEY_BYTES];
+    if (!r->status) lp_gguf_writer_u32(r->w, lp_hf_config_key(r, suffix, key), (uint32_t)value);
 }
 
 void lp_hf_config_put_float(struct lp_hf_config_reader *r, const char *suffix, double value) {
-    char key[96];
-    if (!r->status) lp_gguf_writer_f32(r->w, full_key(r, suffix, key), (float)value);
+    char key[LP_HF_KEY_BYTES];
+    if (!r->status) lp_gguf_writer_f32(r->w, lp_hf_config_key(r, suffix, key), (float)value);
 }

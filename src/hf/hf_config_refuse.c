@@ -68,7 +68,8 @@ static void check_rows(struct lp_hf_config_reader *r) {
 static void check_layer_types(struct lp_hf_config_reader *r) {
     const json_t *list = lp_hf_config_get(r->config, "layer_types"), *value;
     if (list && !json_is_array(list)) {
-        lp_hf_config_fail(r, LP_STATUS_FORMAT, "layer_types is no list");
+        lp_hf_config_fail(r, LP_STATUS_FORMAT,
+                          "layer_types is no list, expected one with a name per layer");
         return;
     }
     const char *expected =

@@ -102,16 +102,15 @@ static void check_magnitude(const struct rope *p, double factor) {
 }
 
 static void put_type(const struct rope *p, const char *type) {
-    char key[64];
-    snprintf(key, sizeof key, "%s.rope.scaling.type", p->r->family->arch);
+    char key[LP_HF_KEY_BYTES];
+    lp_hf_config_key(p->r, "rope.scaling.type", key);
     if (!p->r->status) lp_gguf_writer_str(p->r->w, key, lp_str_from(type));
 }
 
 // 0 is a missing value in the reference too.
 static double turns(const struct rope *p, const char *name, double otherwise) {
-    if (json_number_value(json_object_get(p->dict, name)) == 0 &&
-        json_is_number(json_object_get(p->dict, name)))
-        return otherwise;
+    const json_t *value = json_object_get(p->dict, name);
+    if (json_is_number(value) && json_number_value(value) == 0) return otherwise;
     return number(p, name, 1e-3, 1e5, otherwise);
 }
 

@@ -53,7 +53,9 @@ static lp_status read_json(const char *path, uint64_t max_bytes, size_t flags, j
     if (status || !text) return status;
     if (count_values(text, len) > MAX_JSON_VALUES) {
         status =
-            lp_err_set(err, LP_STATUS_LIMIT, "%s holds more than %d values", path, MAX_JSON_VALUES);
+            lp_err_set(err, LP_STATUS_LIMIT,
+                       "%s holds more than %d values, as no model's file does; download it again",
+                       path, MAX_JSON_VALUES);
     } else if (!(*out = json_loadb(text, len, flags, &why))) {
         status = lp_err_set(err, LP_STATUS_FORMAT,
                             "%s is damaged or no JSON: %.200s (line %d); download it again", path,
@@ -128,7 +130,8 @@ static lp_status read_template(struct lp_hf_folder *f, struct lp_bytes *path, st
     if (!path_in(path, f->path, "chat_template.jinja", err)) return LP_STATUS_MEMORY;
     lp_status status = read_text(path->data, MAX_SMALL, &f->chat_template, &len, err);
     if (!status && f->chat_template && strlen(f->chat_template) != len)
-        status = lp_err_set(err, LP_STATUS_FORMAT, "%s is no text: it has a byte 0", path->data);
+        status = lp_err_set(err, LP_STATUS_FORMAT,
+                            "%s is no text, it has a byte 0; download it again", path->data);
     if (status || f->chat_template) return status;
     if (!path_in(path, f->path, "chat_template.json", err)) return LP_STATUS_MEMORY;
     status = read_json(path->data, MAX_SMALL, 0, &object, err);

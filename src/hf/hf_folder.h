@@ -7,8 +7,9 @@
 #include "base/bytes.h"
 #include "gguf/safetensors.h"
 
+// Everything belongs to the folder; strings are from lp_alloc.
 struct lp_hf_folder {
-    char *path, *name;         // name: the last component of the path
+    char *path, *name;         // path: without slashes at its end; name: its last component
     json_t *config;            // config.json: an object; for a model with a text_config, that one
                                // with the outer "architectures", "quantization_config" and
                                // "tie_word_embeddings" where it lacks them

@@ -72,17 +72,18 @@ static lp_status plan_tensors(struct lp_hf_planner *p) {
     size_t n = 0;
     lp_status status = lp_binding_possible(&list, &n, p->h, p->err);
     for (int last = 0; last < 2; last++)
-        for (size_t i = 0; i < n && !status; i++)
+        for (size_t i = 0; i < n && !status && p->n_missing < LP_HF_MOST_MISSING; i++)
             if (is_last(&list[i]) == last) status = lp_hf_plan_tensor(p, &list[i]);
     lp_free(list);
     if (!status && p->n_missing)
-        status =
-            lp_err_set(p->err, LP_STATUS_FORMAT,
-                       "%llu array%s of the checkpoint %s missing (%s%s); config.json asks for "
-                       "%s, so the folder may be incomplete",
-                       (unsigned long long)p->n_missing, p->n_missing > 1 ? "s" : "",
-                       p->n_missing > 1 ? "are" : "is", p->missing.data ? p->missing.data : "",
-                       p->missing.failed ? ", ..." : "", p->n_missing > 1 ? "them" : "it");
+        status = lp_err_set(
+            p->err, LP_STATUS_FORMAT,
+            "%s%llu array%s of the checkpoint %s missing (%s%s); config.json asks for %s, so the "
+            "folder may be incomplete",
+            p->n_missing < LP_HF_MOST_MISSING ? "" : "at least ", (unsigned long long)p->n_missing,
+            p->n_missing > 1 ? "s" : "", p->n_missing > 1 ? "are" : "is",
+            p->missing.data ? p->missing.data : "", p->missing.failed ? ", ..." : "",
+            p->n_missing > 1 ? "them" : "it");
     return status;
 }
 

@@ -6,6 +6,8 @@
 #include "hf/hf_arrays.h"
 #include "model/binding.h"
 
+#define LP_HF_MOST_MISSING 100000 // then the search ends: the config is of another model
+
 struct lp_hf_planner {
     struct lp_hf_plan *plan;
     const struct lp_hf_plan_options *options;

@@ -150,7 +150,7 @@ static lp_status add_experts(struct lp_hf_planner *p, const struct lp_expected *
     struct lp_hf_matrix *parts = lp_alloc((size_t)n, sizeof *parts);
     if (!parts) return lp_err_memory(p->err, (size_t)n * sizeof *parts, "the plan of a checkpoint");
     lp_status status = LP_OK;
-    for (int64_t i = 0; i < n && !status; i++) {
+    for (int64_t i = 0; i < n && !status && p->n_missing < LP_HF_MOST_MISSING; i++) {
         bool found = false;
         with_number(name, pattern, i);
         status = lp_hf_arrays_take(p->arrays, name, &parts[i], &found, p->err);

@@ -108,11 +108,11 @@ static void push(struct steps *s, const char *kind, struct lp_str pattern, bool 
 }
 
 static void push_split(struct steps *s, const json_t *split) {
-    const json_t *pattern = lp_hf_member(split, "pattern");
-    struct lp_str regex = lp_hf_text(lp_hf_member(pattern, "Regex"));
-    struct lp_str text = lp_hf_text(lp_hf_member(pattern, "String"));
-    const json_t *behavior = lp_hf_member(split, "behavior");
-    bool invert = json_is_true(lp_hf_member(split, "invert"));
+    const json_t *pattern = json_object_get(split, "pattern");
+    struct lp_str regex = lp_hf_text(json_object_get(pattern, "Regex"));
+    struct lp_str text = lp_hf_text(json_object_get(pattern, "String"));
+    const json_t *behavior = json_object_get(split, "behavior");
+    bool invert = json_is_true(json_object_get(split, "invert"));
     bool removes = lp_hf_text_is(behavior, "Removed") && invert;
     if (!removes && !lp_hf_text_is(behavior, "Isolated")) {
         s->unknown = json_string_value(behavior);
@@ -122,20 +122,20 @@ static void push_split(struct steps *s, const json_t *split) {
 }
 
 static void push_bytes(struct steps *s, const json_t *step) {
-    const json_t *prefix = lp_hf_member(step, "add_prefix_space");
-    if (prefix && json_is_true(prefix)) s->unknown = "ByteLevel with add_prefix_space";
-    if (!json_is_false(lp_hf_member(step, "use_regex")))
+    if (json_is_true(json_object_get(step, "add_prefix_space")))
+        s->unknown = "ByteLevel with add_prefix_space";
+    if (!json_is_false(json_object_get(step, "use_regex")))
         push(s, "ByteLevel", lp_str_from(GPT2), false, false);
     if (s->bytes) s->too_many = true;
     s->bytes = true;
 }
 
 static void collect(struct steps *s, const json_t *step, int depth) {
-    const json_t *type = lp_hf_member(step, "type");
+    const json_t *type = json_object_get(step, "type");
     if (depth == 4) {
         s->too_many = true;
     } else if (lp_hf_text_is(type, "Sequence")) {
-        const json_t *list = lp_hf_member(step, "pretokenizers");
+        const json_t *list = json_object_get(step, "pretokenizers");
         for (size_t i = 0; i < json_array_size(list) && !s->too_many; i++)
             collect(s, json_array_get(list, i), depth + 1);
     } else if (lp_hf_text_is(type, "Split")) {
@@ -143,7 +143,7 @@ static void collect(struct steps *s, const json_t *step, int depth) {
     } else if (lp_hf_text_is(type, "ByteLevel")) {
         push_bytes(s, step);
     } else if (lp_hf_text_is(type, "Digits")) {
-        bool each = json_is_true(lp_hf_member(step, "individual_digits"));
+        bool each = json_is_true(json_object_get(step, "individual_digits"));
         push(s, "Digits", lp_str_from(each ? DIGIT : DIGIT "+"), false, false);
     } else {
         s->unknown = json_string_value(type);
@@ -188,7 +188,8 @@ static lp_status refuse(const struct steps *s, struct lp_err *err) {
 // NFC and nothing else: texts are hardly ever in another form, and limpid takes them as they are.
 static lp_status check_normalizer(const json_t *step, bool nfc_is_usual, int depth,
                                   struct lp_err *err) {
-    const json_t *type = lp_hf_member(step, "type"), *list = lp_hf_member(step, "normalizers");
+    const json_t *type = json_object_get(step, "type"),
+                 *list = json_object_get(step, "normalizers");
     if (!step || json_is_null(step)) return LP_OK;
     if (lp_hf_text_is(type, "Sequence") && depth < 4) {
         lp_status status = LP_OK;
@@ -212,7 +213,7 @@ lp_status lp_hf_pretok(struct lp_hf_vocab *v, const json_t *tokenizer, struct lp
     struct lp_bytes spelling = {0};
     const struct row *found = NULL;
     lp_status status = LP_OK;
-    collect(&s, lp_hf_member(tokenizer, "pre_tokenizer"), 0);
+    collect(&s, json_object_get(tokenizer, "pre_tokenizer"), 0);
     if (s.bytes && !s.too_many && !s.unknown)
         for (size_t i = 0; i < sizeof rows / sizeof *rows && !found; i++)
             if (is_row(&s, &rows[i], &spelling)) found = &rows[i];
@@ -222,7 +223,7 @@ lp_status lp_hf_pretok(struct lp_hf_vocab *v, const json_t *tokenizer, struct lp
         status = refuse(&s, err);
     if (found == &rows[0] && v->ignore_merges && !lp_hf_is_glm(v)) found = &llama3;
     if (!status)
-        status = check_normalizer(lp_hf_member(tokenizer, "normalizer"),
+        status = check_normalizer(json_object_get(tokenizer, "normalizer"),
                                   !strcmp(found->pre, "qwen2"), 0, err);
     if (!status) {
         v->model = "gpt2";

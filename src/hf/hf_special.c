@@ -46,8 +46,8 @@ static void from_tokenizer_config(struct lp_hf_vocab *v, const json_t *config) {
                 {"unk_token", &v->unk},
                 {"pad_token", &v->pad}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        const json_t *value = lp_hf_member(config, rows[i].key);
-        if (json_is_object(value)) value = lp_hf_member(value, "content");
+        const json_t *value = json_object_get(config, rows[i].key);
+        if (json_is_object(value)) value = json_object_get(value, "content");
         struct lp_str text = lp_hf_text(value);
         int32_t id = find(v, text);
         if (id >= 0)
@@ -77,7 +77,7 @@ static lp_status take_id(const struct lp_hf_vocab *v, const char *file, const ch
 
 // Padding is nothing that a text needs, and some files name a row past the last.
 static void take_pad(struct lp_hf_vocab *v, const json_t *config) {
-    const json_t *value = lp_hf_member(config, "pad_token_id");
+    const json_t *value = json_object_get(config, "pad_token_id");
     json_int_t id = json_integer_value(value);
     if (v->pad < 0 && json_is_integer(value) && id >= 0 && id < v->n && v->texts[id].data)
         v->pad = (int32_t)id;
@@ -159,15 +159,15 @@ struct frame {
 };
 
 static bool read_template(const json_t *processor, struct frame *frame, int depth) {
-    const json_t *list = lp_hf_member(processor, "processors");
+    const json_t *list = json_object_get(processor, "processors");
     for (size_t i = 0; depth < 4 && i < json_array_size(list); i++)
         if (read_template(json_array_get(list, i), frame, depth + 1)) return true;
-    if (!lp_hf_text_is(lp_hf_member(processor, "type"), "TemplateProcessing")) return false;
-    const json_t *single = lp_hf_member(processor, "single");
+    if (!lp_hf_text_is(json_object_get(processor, "type"), "TemplateProcessing")) return false;
+    const json_t *single = json_object_get(processor, "single");
     bool after = false;
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *item = json_array_get(single, i);
-        struct lp_str id = lp_hf_text(lp_hf_member(lp_hf_member(item, "SpecialToken"), "id"));
+        struct lp_str id = lp_hf_text(json_object_get(json_object_get(item, "SpecialToken"), "id"));
         if (!id.data)
             after = true;
         else if (after && !frame->n_after++)
@@ -195,12 +195,12 @@ static int32_t is_added(const struct lp_hf_vocab *v, size_t n, struct lp_str tex
 
 static void set_added(struct lp_hf_vocab *v, const struct lp_hf_folder *folder) {
     struct frame frame = {0};
-    if (read_template(lp_hf_member(folder->tokenizer, "post_processor"), &frame, 0)) {
+    if (read_template(json_object_get(folder->tokenizer, "post_processor"), &frame, 0)) {
         v->add_bos = is_added(v, frame.n_before, frame.before, &v->bos, "before each text");
         v->add_eos = is_added(v, frame.n_after, frame.after, &v->eos, "behind each text");
     }
-    const json_t *bos = lp_hf_member(folder->tokenizer_config, "add_bos_token");
-    const json_t *eos = lp_hf_member(folder->tokenizer_config, "add_eos_token");
+    const json_t *bos = json_object_get(folder->tokenizer_config, "add_bos_token");
+    const json_t *eos = json_object_get(folder->tokenizer_config, "add_eos_token");
     if (json_is_boolean(bos)) v->add_bos = json_is_true(bos);
     if (json_is_boolean(eos)) v->add_eos = json_is_true(eos);
     if (v->add_bos < 0 && v->adds_bos_by_default) v->add_bos = 0;
@@ -220,9 +220,9 @@ lp_status lp_hf_special(struct lp_hf_vocab *v, const struct lp_hf_folder *folder
     if (lp_hf_is_glm(v)) glm_ends(v);
     bool has_ends = false;
     for (size_t i = 0; i < 2 && !status; i++) {
-        const json_t *ends = lp_hf_member(configs[i].json, "eos_token_id");
+        const json_t *ends = json_object_get(configs[i].json, "eos_token_id");
         status = take_id(v, configs[i].file, "bos_token_id",
-                         lp_hf_member(configs[i].json, "bos_token_id"), &v->bos, err);
+                         json_object_get(configs[i].json, "bos_token_id"), &v->bos, err);
         if (!status && !has_ends) status = take_ends(v, configs[i].file, ends, err);
         has_ends |= json_is_integer(ends) || json_is_array(ends);
         take_pad(v, configs[i].json);

@@ -10,8 +10,6 @@
 #include "base/log.h"
 #include "base/utf8_step.h"
 
-#define MARK "\xE2\x96\x81"
-
 enum { MAX_CHECKED_BYTES = 256 }; // longer tokens are rows of spaces and the like
 
 // What the normalizer and the pre-tokenizer do to spaces.
@@ -22,17 +20,18 @@ struct spaces {
 };
 
 static void read_normalizer(struct spaces *s, const json_t *step, int depth) {
-    const json_t *type = lp_hf_member(step, "type"), *list = lp_hf_member(step, "normalizers");
-    const json_t *pattern = lp_hf_member(lp_hf_member(step, "pattern"), "String");
+    const json_t *type = json_object_get(step, "type"),
+                 *list = json_object_get(step, "normalizers");
+    const json_t *pattern = json_object_get(json_object_get(step, "pattern"), "String");
     if (!step || json_is_null(step)) return;
     if (lp_hf_text_is(type, "Sequence") && depth < 4) {
         for (size_t i = 0; i < json_array_size(list); i++)
             read_normalizer(s, json_array_get(list, i), depth + 1);
     } else if (lp_hf_text_is(type, "Prepend") &&
-               lp_hf_text_is(lp_hf_member(step, "prepend"), MARK)) {
+               lp_hf_text_is(json_object_get(step, "prepend"), LP_HF_SPACE)) {
         s->prefix = true;
     } else if (lp_hf_text_is(type, "Replace") && lp_hf_text_is(pattern, " ") &&
-               lp_hf_text_is(lp_hf_member(step, "content"), MARK)) {
+               lp_hf_text_is(json_object_get(step, "content"), LP_HF_SPACE)) {
         s->marked = true;
     } else {
         s->unknown = json_is_string(type) ? json_string_value(type) : "a step without a type";
@@ -40,40 +39,40 @@ static void read_normalizer(struct spaces *s, const json_t *step, int depth) {
 }
 
 static void read_metaspace(struct spaces *s, const json_t *step) {
-    const json_t *scheme = lp_hf_member(step, "prepend_scheme");
+    const json_t *scheme = json_object_get(step, "prepend_scheme");
     if (!step || json_is_null(step)) return;
-    if (!lp_hf_text_is(lp_hf_member(step, "type"), "Metaspace")) {
-        const char *type = json_string_value(lp_hf_member(step, "type"));
+    if (!lp_hf_text_is(json_object_get(step, "type"), "Metaspace")) {
+        const char *type = json_string_value(json_object_get(step, "type"));
         s->unknown = type ? type : "a pre-tokenizer without a type";
         return;
     }
-    if (!lp_hf_text_is(lp_hf_member(step, "replacement"), MARK))
+    if (!lp_hf_text_is(json_object_get(step, "replacement"), LP_HF_SPACE))
         s->unknown = "Metaspace with a replacement other than U+2581";
     // One that splits does not let merges cross a space; SentencePiece does.
-    if (!json_is_false(lp_hf_member(step, "split"))) s->unknown = "Metaspace that splits";
+    if (!json_is_false(json_object_get(step, "split"))) s->unknown = "Metaspace that splits";
     s->marked = true;
     if (scheme)
         s->prefix |= !lp_hf_text_is(scheme, "never");
     else
-        s->prefix |= !json_is_false(lp_hf_member(step, "add_prefix_space"));
+        s->prefix |= !json_is_false(json_object_get(step, "add_prefix_space"));
 }
 
 bool lp_hf_spm_is(const json_t *tokenizer) {
     struct spaces s = {0};
-    const json_t *pre = lp_hf_member(tokenizer, "pre_tokenizer");
-    read_normalizer(&s, lp_hf_member(tokenizer, "normalizer"), 0);
-    return s.marked || lp_hf_text_is(lp_hf_member(pre, "type"), "Metaspace");
+    const json_t *pre = json_object_get(tokenizer, "pre_tokenizer");
+    read_normalizer(&s, json_object_get(tokenizer, "normalizer"), 0);
+    return s.marked || lp_hf_text_is(json_object_get(pre, "type"), "Metaspace");
 }
 
 static lp_status read_spaces(struct lp_hf_vocab *v, const json_t *tokenizer, struct lp_err *err) {
     struct spaces s = {0};
-    if (!json_is_true(lp_hf_member(lp_hf_member(tokenizer, "model"), "byte_fallback")))
+    if (!json_is_true(json_object_get(json_object_get(tokenizer, "model"), "byte_fallback")))
         return lp_err_set(
             err, LP_STATUS_UNSUPPORTED,
             "tokenizer.json: model.byte_fallback is not true; a vocabulary with U+2581 "
             "for spaces needs byte tokens");
-    read_normalizer(&s, lp_hf_member(tokenizer, "normalizer"), 0);
-    if (!s.unknown) read_metaspace(&s, lp_hf_member(tokenizer, "pre_tokenizer"));
+    read_normalizer(&s, json_object_get(tokenizer, "normalizer"), 0);
+    if (!s.unknown) read_metaspace(&s, json_object_get(tokenizer, "pre_tokenizer"));
     if (s.unknown)
         return lp_err_set(err, LP_STATUS_UNSUPPORTED,
                           "tokenizer.json: %.60s is not supported in a vocabulary with U+2581 for "
@@ -149,7 +148,7 @@ static bool is_byte_token(struct lp_str text) {
 }
 
 static void set_types(struct lp_hf_vocab *v, const json_t *model) {
-    struct lp_str unknown = lp_hf_text(lp_hf_member(model, "unk_token"));
+    struct lp_str unknown = lp_hf_text(json_object_get(model, "unk_token"));
     for (uint32_t id = 0; id < v->n; id++)
         if (v->types[id] == LP_TOKEN_NORMAL && v->texts[id].data && is_byte_token(v->texts[id]))
             v->types[id] = LP_TOKEN_BYTE;
@@ -209,7 +208,7 @@ static lp_status check_ways(const struct lp_hf_vocab *v, struct lp_err *err) {
 
 lp_status lp_hf_spm(struct lp_hf_vocab *v, const json_t *tokenizer, struct lp_err *err) {
     lp_status status = read_spaces(v, tokenizer, err);
-    if (!status) set_types(v, lp_hf_member(tokenizer, "model"));
+    if (!status) set_types(v, json_object_get(tokenizer, "model"));
     if (!status) status = make_scores(v, err);
     if (!status) status = check_ways(v, err);
     v->model = "llama";

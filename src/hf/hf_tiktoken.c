@@ -8,7 +8,6 @@
 
 #include <inttypes.h>
 
-#include "base/grow.h"
 #include "base/log.h"
 #include "text/tokenizer_parts.h"
 
@@ -143,14 +142,12 @@ static size_t first_part(const struct ranks *r, struct lp_pair_work *work, uint3
     return second != LP_PAIR_NONE && first + work->symbols[second].len == ctx.token.len ? first : 0;
 }
 
-static bool spell(struct lp_bytes *out, struct lp_str bytes) {
+static void spell(struct lp_bytes *out, struct lp_str bytes) {
     for (size_t i = 0; i < bytes.len; i++) {
-        uint32_t c = lp_bpe_byte_char((unsigned char)bytes.data[i]);
-        char two[2] = {(char)(0xC0 | c >> 6), (char)(0x80 | (c & 0x3F))};
-        char one = (char)c;
-        lp_bytes_append(out, c < 0x80 ? &one : two, c < 0x80 ? 1 : 2);
+        char buffer[2];
+        struct lp_str spelling = lp_bpe_spell_byte((unsigned char)bytes.data[i], buffer);
+        lp_bytes_append(out, spelling.data, spelling.len);
     }
-    return !out->failed;
 }
 
 // A copy of what is in the buffer; data NULL: out of memory.
@@ -207,9 +204,9 @@ static lp_status put_all(struct lp_hf_vocab *v, const struct ranks *r, struct lp
 // ---- special tokens
 
 static bool is_kimi(const json_t *config) {
-    const json_t *list = lp_hf_member(lp_hf_member(config, "auto_map"), "AutoTokenizer");
+    const json_t *list = json_object_get(json_object_get(config, "auto_map"), "AutoTokenizer");
     const char *class = json_string_value(json_array_get(list, 0));
-    return lp_hf_text_is(lp_hf_member(config, "tokenizer_class"), "TikTokenTokenizer") ||
+    return lp_hf_text_is(json_object_get(config, "tokenizer_class"), "TikTokenTokenizer") ||
            (class && strstr(class, "tokenization_kimi."));
 }
 

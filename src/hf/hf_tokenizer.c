@@ -3,7 +3,6 @@
 // would make of it, write.
 #include "hf/hf_tokenizer.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -28,8 +27,8 @@ static lp_status no_tokenizer(const struct lp_hf_folder *folder, struct lp_err *
 
 static lp_status read_json(struct lp_hf_vocab *v, const struct lp_hf_folder *folder,
                            struct lp_err *err) {
-    const json_t *model = lp_hf_member(folder->tokenizer, "model");
-    const json_t *type = lp_hf_member(model, "type"), *merges = lp_hf_member(model, "merges");
+    const json_t *model = json_object_get(folder->tokenizer, "model");
+    const json_t *type = json_object_get(model, "type"), *merges = json_object_get(model, "merges");
     // Files of the first releases do not say which model they hold; only BPE has merges.
     if (!lp_hf_text_is(type, "BPE") && !(!type && json_is_array(merges)))
         return lp_err_set(err, LP_STATUS_UNSUPPORTED,
@@ -103,7 +102,8 @@ static lp_status check_reach(const struct lp_tokenizer *tok, struct lp_err *err)
 
 static lp_status try_it(const struct lp_hf_vocab *v, struct lp_err *err) {
     if (v->n_merges > INT32_MAX)
-        return lp_err_set(err, LP_STATUS_LIMIT, "the tokenizer has %zu merges", v->n_merges);
+        return lp_err_set(err, LP_STATUS_LIMIT, "the tokenizer has %zu merges, at most %d are read",
+                          v->n_merges, INT32_MAX);
     struct lp_tokenizer *tok;
     struct lp_vocab_params params = params_of(v);
     lp_status status = lp_tokenizer_new(&tok, &params, err);

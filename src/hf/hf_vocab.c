@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 
-#include "base/checked.h"
 #include "base/grow.h"
 #include "base/log.h"
 
@@ -76,14 +75,14 @@ bool lp_hf_vocab_put_merge(struct lp_hf_vocab *v, struct lp_str merge) {
 static lp_status check_options(const json_t *model, struct lp_err *err) {
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     for (size_t i = 0; i < 2; i++) {
-        struct lp_str affix = lp_hf_text(lp_hf_member(model, affixes[i]));
+        struct lp_str affix = lp_hf_text(json_object_get(model, affixes[i]));
         if (affix.len)
             return lp_err_set(err, LP_STATUS_UNSUPPORTED,
                               "tokenizer.json: model.%s is \"%.*s\"; only BPE without affixes is "
                               "supported",
                               affixes[i], LP_STR_ARGS(affix));
     }
-    double dropout = json_number_value(lp_hf_member(model, "dropout"));
+    double dropout = json_number_value(json_object_get(model, "dropout"));
     if (dropout != 0)
         return lp_err_set(
             err, LP_STATUS_UNSUPPORTED,
@@ -150,10 +149,10 @@ static lp_status read_merges(struct lp_hf_vocab *v, const json_t *merges, struct
 }
 
 lp_status lp_hf_vocab_json(struct lp_hf_vocab *v, const json_t *model, struct lp_err *err) {
-    v->ignore_merges = json_is_true(lp_hf_member(model, "ignore_merges"));
+    v->ignore_merges = json_is_true(json_object_get(model, "ignore_merges"));
     lp_status status = check_options(model, err);
-    if (!status) status = read_texts(v, lp_hf_member(model, "vocab"), err);
-    if (!status) status = read_merges(v, lp_hf_member(model, "merges"), err);
+    if (!status) status = read_texts(v, json_object_get(model, "vocab"), err);
+    if (!status) status = read_merges(v, json_object_get(model, "merges"), err);
     return status;
 }
 
@@ -176,12 +175,11 @@ static bool looks_special(struct lp_str text) {
 
 // U+2581 as spaces; the text itself where it has none. data NULL: out of memory.
 static struct lp_str without_marks(struct lp_hf_vocab *v, struct lp_str text) {
-    static const char mark[] = "\xE2\x96\x81";
-    if (!memmem(text.data, text.len, mark, 3)) return text;
+    if (!memmem(text.data, text.len, LP_HF_SPACE, 3)) return text;
     char *copy = lp_arena_strndup(&v->arena, text.data, text.len), *to = copy;
     if (!copy) return (struct lp_str){0};
     for (size_t i = 0; i < text.len; to++) {
-        bool is_mark = text.len - i >= 3 && !memcmp(text.data + i, mark, 3);
+        bool is_mark = text.len - i >= 3 && !memcmp(text.data + i, LP_HF_SPACE, 3);
         *to = is_mark ? ' ' : text.data[i];
         i += is_mark ? 3 : 1;
     }
@@ -195,14 +193,14 @@ static void rename_token(struct lp_hf_vocab *v, int64_t id, struct lp_str from, 
 
 static lp_status add_token(struct lp_hf_vocab *v, int64_t id, const json_t *token, bool mark_spaces,
                            size_t *n_stripping, struct lp_err *err) {
-    struct lp_str text = lp_hf_text(lp_hf_member(token, "content"));
+    struct lp_str text = lp_hf_text(json_object_get(token, "content"));
     if (!text.data)
         return lp_err_set(err, LP_STATUS_FORMAT, "the added token %" PRId64 " has no content", id);
-    bool special = json_is_true(lp_hf_member(token, "special")) || looks_special(text);
-    *n_stripping += json_is_true(lp_hf_member(token, "lstrip")) ||
-                    json_is_true(lp_hf_member(token, "rstrip")) ||
-                    json_is_true(lp_hf_member(token, "single_word"));
-    if (mark_spaces && !special && json_is_true(lp_hf_member(token, "normalized"))) {
+    bool special = json_is_true(json_object_get(token, "special")) || looks_special(text);
+    *n_stripping += json_is_true(json_object_get(token, "lstrip")) ||
+                    json_is_true(json_object_get(token, "rstrip")) ||
+                    json_is_true(json_object_get(token, "single_word"));
+    if (mark_spaces && !special && json_is_true(json_object_get(token, "normalized"))) {
         struct lp_str plain = without_marks(v, text);
         if (!plain.data) return lp_err_memory(err, text.len, "an added token");
         if (plain.data != text.data) rename_token(v, id, text, plain);
@@ -215,7 +213,7 @@ static lp_status add_token(struct lp_hf_vocab *v, int64_t id, const json_t *toke
 static lp_status add_list(struct lp_hf_vocab *v, const json_t *list, bool mark_spaces,
                           size_t *n_stripping, struct lp_err *err) {
     for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *token = json_array_get(list, i), *id = lp_hf_member(token, "id");
+        const json_t *token = json_array_get(list, i), *id = json_object_get(token, "id");
         if (!json_is_integer(id))
             return lp_err_set(err, LP_STATUS_FORMAT, "tokenizer.json: added_tokens[%zu] has no id",
                               i);
@@ -254,9 +252,9 @@ lp_status lp_hf_vocab_added(struct lp_hf_vocab *v, const json_t *tokenizer, cons
                             bool mark_spaces, struct lp_err *err) {
     size_t n_stripping = 0, ignored = 0;
     lp_status status =
-        add_list(v, lp_hf_member(tokenizer, "added_tokens"), mark_spaces, &n_stripping, err);
+        add_list(v, json_object_get(tokenizer, "added_tokens"), mark_spaces, &n_stripping, err);
     if (!status)
-        status = add_table(v, lp_hf_member(config, "added_tokens_decoder"), mark_spaces,
+        status = add_table(v, json_object_get(config, "added_tokens_decoder"), mark_spaces,
                            tokenizer ? &ignored : &n_stripping, err);
     if (!status && n_stripping)
         lp_log(

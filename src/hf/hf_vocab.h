@@ -9,6 +9,7 @@
 #include "text/tokenizer.h"
 
 #define LP_HF_MAX_TOKENS (1 << 22) // of an embedding: the largest vocabularies have 2^18
+#define LP_HF_SPACE "\xE2\x96\x81" // U+2581, which SentencePiece writes for a space
 
 struct lp_hf_vocab {
     uint32_t n;            // rows of the embedding
@@ -22,7 +23,7 @@ struct lp_hf_vocab {
     const char *model, *pre;              // "gpt2" with a pre-tokenizer, or "llama"
     bool adds_bos_by_default;             // what a GGUF without tokenizer.ggml.add_bos_token means
     bool ignore_merges;                   // as tokenizer.json has it
-    int32_t space_prefix;                 // tokenizer.ggml.add_space_prefix of "llama"
+    int32_t space_prefix;                 // tokenizer.ggml.add_space_prefix of "llama"; -1: no key
     int32_t bos, eos, eot, eom, unk, pad; // -1: none
     int32_t add_bos, add_eos;             // -1: not said
 };
@@ -32,10 +33,12 @@ lp_status lp_hf_vocab_init(struct lp_hf_vocab *v, int64_t n_vocab, struct lp_err
 void lp_hf_vocab_release(struct lp_hf_vocab *v);
 
 // Gives an id its text, of which a view is kept. An id that has this very text only changes its
-// type; an empty text leaves the id without a token. Errors: FORMAT (an id out of range, another text there, another id with this text), MEMORY.
+// type; an empty text leaves the id without a token. Errors: FORMAT (an id out of range, another
+// text there, another id with this text), MEMORY.
 lp_status lp_hf_vocab_put(struct lp_hf_vocab *v, int64_t id, struct lp_str text, int32_t type,
                           struct lp_err *err);
-bool lp_hf_vocab_put_merge(struct lp_hf_vocab *v, struct lp_str merge); // keeps a view
+// Keeps a view. False without memory.
+bool lp_hf_vocab_put_merge(struct lp_hf_vocab *v, struct lp_str merge);
 
 // model.vocab and model.merges of tokenizer.json. Errors: FORMAT, UNSUPPORTED (an option of BPE
 // that limpid does not have), MEMORY.
@@ -55,9 +58,9 @@ lp_status lp_hf_vocab_pad(struct lp_hf_vocab *v, struct lp_err *err);
 // UNSUPPORTED with the expressions in it, MEMORY.
 lp_status lp_hf_pretok(struct lp_hf_vocab *v, const json_t *tokenizer, struct lp_err *err);
 
-// hf_spm.c: whether tokenizer.json is SentencePiece's BPE (U+2581 for spaces, byte tokens), and
-// its scores from the ranks of the merges, its space prefix, the types of byte tokens and of the
-// unknown token. Errors: FORMAT, UNSUPPORTED, MEMORY.
+// hf_spm.c: whether tokenizer.json is SentencePiece's BPE (U+2581 for spaces). If so, v->model, the
+// scores from the ranks of the merges, the space prefix, the types of byte tokens and of the unknown
+// token. Errors: FORMAT, UNSUPPORTED, MEMORY.
 bool lp_hf_spm_is(const json_t *tokenizer);
 lp_status lp_hf_spm(struct lp_hf_vocab *v, const json_t *tokenizer, struct lp_err *err);
 
@@ -75,10 +78,7 @@ bool lp_hf_is_glm(const struct lp_hf_vocab *v);
 // hf_templates.c: tokenizer.chat_template, and the named ones of a list.
 void lp_hf_templates(struct lp_gguf_writer *w, const struct lp_hf_folder *folder);
 
-// JSON without surprises: NULL objects and members of another type read as missing.
-static inline const json_t *lp_hf_member(const json_t *object, const char *key) {
-    return json_object_get(object, key);
-}
+// jansson reads a member of NULL or of what is no object as missing; so do these.
 static inline struct lp_str lp_hf_text(const json_t *value) { // data NULL: no string
     return (struct lp_str){json_string_value(value), json_string_length(value)};
 }

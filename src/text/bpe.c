@@ -27,8 +27,7 @@ int lp_bpe_char_byte(uint32_t code_point) {
     return code_point < 0x100 && lp_bpe_byte_char(code_point) == code_point ? (int)code_point : -1;
 }
 
-// The spelling of one byte: one or two bytes of UTF-8.
-static struct lp_str spell_byte(unsigned byte, char buffer[2]) {
+struct lp_str lp_bpe_spell_byte(unsigned byte, char buffer[2]) {
     uint32_t c = lp_bpe_byte_char(byte);
     if (c < 0x80) {
         buffer[0] = (char)c;
@@ -54,7 +53,7 @@ static lp_status find_bytes(struct lp_tokenizer *tok, struct lp_err *err) {
     unsigned n_lost = 0, lost = 0;
     for (unsigned byte = 0; byte < 256; byte++) {
         char buffer[2];
-        struct lp_str spelling = spell_byte(byte, buffer);
+        struct lp_str spelling = lp_bpe_spell_byte(byte, buffer);
         uint32_t id = lp_map_get(&tok->by_text, spelling);
         tok->bpe.byte_ids[byte] = id == LP_MAP_NONE ? -1 : (int32_t)id;
         if (id != LP_MAP_NONE) continue;
@@ -177,7 +176,7 @@ static int32_t find_whole(const struct lp_tokenizer *tok, struct lp_bytes *spell
     lp_bytes_clear(spelling);
     for (size_t i = 0; i < piece.len; i++) {
         char buffer[2];
-        struct lp_str s = spell_byte((unsigned char)piece.data[i], buffer);
+        struct lp_str s = lp_bpe_spell_byte((unsigned char)piece.data[i], buffer);
         lp_bytes_append(spelling, s.data, s.len);
     }
     uint32_t id = lp_map_get(&tok->by_text, lp_bytes_view(spelling));

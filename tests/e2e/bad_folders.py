@@ -263,6 +263,12 @@ def many_are_missing(ck):
         del ck.arrays[name]
 
 
+@checkpoint("at least", "missing", "mlp.gate.weight")
+def config_of_a_far_larger_model(ck):
+    ck.config.update(num_hidden_layers=500, n_routed_experts=60000)
+    ck.arrays = {n: a for n, a in ck.arrays.items() if ".mlp.gate." not in n}
+
+
 @checkpoint("missing", "lm_head.weight")
 def output_is_missing(ck):
     del ck.arrays["lm_head.weight"]

@@ -243,6 +243,40 @@ def quantised(limpid, folder, name, scheme):
         yield f"{n_linear} NVFP4 tensors have {len(factors)} factors"
 
 
+def negative_scale(ck, exact):
+    """NVFP4 of GGUF has no negative scales: one of them makes BF16 of its stack, with factors all the same."""
+    for layer in (1, 2):
+        stem = f"model.layers.{layer}.mlp.experts.2.up_proj.weight"
+        ck.arrays[stem + "_scale"].data[3, 1] |= 0x80
+        exact[stem][3, 16:32] *= -1
+    return {"ffn_up_exps": gguf_edit.T_BF16, "ffn_gate_exps": T_NVFP4}
+
+
+def plain_expert(ck, exact):
+    """A stack of several forms is F32."""
+    return {"ffn_up_exps": gguf_edit.T_F32, "ffn_gate_exps": T_NVFP4}
+
+
+def mixed_stack(limpid, folder, change):
+    ck = hf.from_golden("ds3")
+    only = (lambda n: "experts.2.up_proj" not in n) if change is plain_expert else None
+    values_of = ck.quantise("nvfp4", only=only)
+    types = change(ck, values_of)
+    exact, what = hf.to_gguf(ck, values_of), change.__name__
+    made = convert(limpid, ck.write(f"{folder}/{what}"), f"{folder}/{what}.gguf")
+    tensors = {t.name: t for t in made.tensors}
+    for stem, type_ in types.items():
+        name = f"blk.1.{stem}"
+        t, factors = tensors[name + ".weight"], tensors.get(name + ".scale")
+        if t.type != type_:
+            yield f"{name} is of type {t.type}, expected {type_}"
+        x = values(t)
+        if factors:
+            x = x * hf.tensor_values(factors).reshape(-1, 1, 1)
+        if (factors is None) != (type_ == gguf_edit.T_F32) or not np.array_equal(x, exact[name + ".weight"]):
+            yield f"{name} with its factors has other values"
+
+
 def expect_type(g, part, type_):
     for t in g.tensors:
         if type_ is not None and part in t.name and t.name.endswith(".weight") and t.ne[0] % 64 == 0 and t.type != type_:
@@ -357,6 +391,8 @@ def main():
         checks.add("mini", mini_is_shipped, limpid, folder)
         for name in sorted(n[:-len(".logits")] for n in os.listdir(SAVED) if n.endswith(".logits")):
             checks.add(f"saved {name}", saved_by_transformers, limpid, folder, name)
+        for change in (negative_scale, plain_expert):
+            checks.add(f"stack {change.__name__}", mixed_stack, limpid, folder, change)
         checks.add("without MTP", without_mtp, limpid, folder)
         checks.add("rope_freqs", llama3_freqs, limpid, folder)
         checks.add("threads", threads, limpid, folder)

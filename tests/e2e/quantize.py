@@ -410,6 +410,9 @@ blk.2.ffn_gate_inp.weight = F16
 
     # -- the command --
 
+    def size(self, name):
+        return os.path.getsize(self.at(name)) if os.path.exists(self.at(name)) else 0
+
     def leftovers(self, name):
         return [f for f in os.listdir(self.folder) if f.startswith(name)]
 
@@ -452,7 +455,7 @@ blk.2.ffn_gate_inp.weight = F16
             p = subprocess.Popen([self.limpid, "quantize", MINI_MODEL, self.at("cut.gguf"), "Q4_K_M", "--threads", "1"],
                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             for _ in range(3000):
-                if self.leftovers("cut.gguf") or p.poll() is not None:
+                if self.size("cut.gguf.partial") or p.poll() is not None:
                     break
                 time.sleep(0.001)
             p.send_signal(number)

@@ -146,7 +146,7 @@ static void routers(void **state) {
         {"{\"topk_group\": null}", FORMAT, "topk_group is -1"},
         {"{\"n_group\": 64, \"topk_group\": 1}", FORMAT,
          "num_experts_per_tok is 8, but the 1 group"},
-        {"{\"n_routed_experts\": 4, \"n_group\": 1}", FORMAT, "there are 4 experts"},
+        {"{\"n_routed_experts\": 4, \"n_group\": 1}", FORMAT, "number of experts (4)"},
         {"{\"n_routed_experts\": 0}", FORMAT, "n_routed_experts is 0"},
         {"{\"routed_scaling_factor\": -1}", FORMAT, "routed_scaling_factor is -1"},
         {"{\"norm_topk_prob\": \"yes\"}", FORMAT, "norm_topk_prob is 'yes'"},
