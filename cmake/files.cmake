@@ -1,6 +1,6 @@
 lp_folder(files
   SOURCES files/synth.c files/synth_config.c files/synth_models.c files/synth_text.c files/synth_types.c
-          files/diff.c files/diff_run.c
+          files/compare.c files/compare_run.c
           files/quantize_presets.c files/quantize_roles.c files/quantize_rules.c files/quantize_plan.c
           files/quantize_file.c files/tensor_source.c
           files/imatrix_read.c files/imatrix_write.c files/imatrix_watch.c files/imatrix_collect.c

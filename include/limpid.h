@@ -168,10 +168,11 @@ limpid_engine_options limpid_engine_default_options(void);
 
 typedef struct limpid_memory_plan { // bytes
     uint64_t mapped_weights;        // used where the file is mapped
-    uint64_t float32_weights;       // copies of small tensors
-    uint64_t kv_cache;              // of n_kv_tokens
-    uint64_t step_buffers;          // of a step of max_batch_tokens
-    uint64_t available;             // what this process may still take; 0 = unknown
+    uint64_t copied_weights; // small tensors as float32; those of a folder that do not lie in it
+                             // as they are used (FP8, NVFP4, INT4)
+    uint64_t kv_cache;       // of n_kv_tokens
+    uint64_t step_buffers;   // of a step of max_batch_tokens
+    uint64_t available;      // what this process may still take; 0 = unknown
     int64_t n_context, n_kv_tokens, max_batch_tokens; // after defaults
 } limpid_memory_plan;
 

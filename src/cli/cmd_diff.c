@@ -11,8 +11,8 @@
 #include "cli/diff_print.h"
 #include "cli/find_model.h"
 #include "engine/model_file.h"
-#include "files/diff.h"
-#include "files/diff_run.h"
+#include "files/compare.h"
+#include "files/compare_run.h"
 
 #define MAX_VALUE_BYTES 80
 #define LP_DIFF_DIFFERENT 1 // exit status, as of cmp and diff
@@ -45,10 +45,10 @@ static json_t *value_text(const struct lp_gguf_kv *kv) {
     return json_string(text);
 }
 
-static json_t *keys_json(const struct lp_diff *d) {
+static json_t *keys_json(const struct lp_compare *d) {
     json_t *list = json_array();
     for (size_t i = 0; i < d->n_keys; i++) {
-        const struct lp_diff_key *k = &d->keys[i];
+        const struct lp_compare_key *k = &d->keys[i];
         json_t *row = json_object();
         json_object_set_new(row, "key", clean(k->key));
         json_object_set_new(row, "a", value_text(k->a));
@@ -65,14 +65,14 @@ static json_t *shape_json(const struct lp_gguf_tensor *t) {
     return shape;
 }
 
-static json_t *tensor_json(const struct lp_diff_tensor *t, bool values) {
+static json_t *tensor_json(const struct lp_compare_tensor *t, bool values) {
     static const char *const states[] = {"equal", "different", "shape", "only_a", "only_b"};
     json_t *row = json_object();
-    bool compared = values && t->state <= LP_DIFF_VALUES;
+    bool compared = values && t->state <= LP_COMPARE_VALUES;
     json_object_set_new(row, "name", clean(t->name));
     json_object_set_new(
         row, "state",
-        json_string(values || t->state > LP_DIFF_VALUES ? states[t->state] : "not compared"));
+        json_string(values || t->state > LP_COMPARE_VALUES ? states[t->state] : "not compared"));
     json_object_set_new(row, "type_a",
                         t->a ? json_string(lp_type_info((uint32_t)t->a->type)->name) : json_null());
     json_object_set_new(row, "type_b",
@@ -86,11 +86,11 @@ static json_t *tensor_json(const struct lp_diff_tensor *t, bool values) {
     return row;
 }
 
-static json_t *run_json(const struct lp_diff_run *run) {
+static json_t *run_json(const struct lp_compare_run *run) {
     json_t *object = json_object(), *layers = json_array();
     json_object_set_new(object, "tokens", json_integer(run->n_tokens));
     for (int32_t i = 0; i < run->n_layers; i++) {
-        const struct lp_diff_layer *l = &run->layers[i];
+        const struct lp_compare_layer *l = &run->layers[i];
         json_t *row = json_object();
         json_object_set_new(row, "layer", json_integer(l->layer));
         json_object_set_new(row, "rms", number_or_null(l->rms));
@@ -113,12 +113,12 @@ struct settings {
     int64_t threads;
 };
 
-static json_t *report_json(const struct settings *s, const struct lp_diff *d,
-                           const struct lp_diff_run *run) {
+static json_t *report_json(const struct settings *s, const struct lp_compare *d,
+                           const struct lp_compare_run *run) {
     json_t *root = json_object(), *tensors = json_array();
     json_object_set_new(root, "a", json_string(s->paths[0]));
     json_object_set_new(root, "b", json_string(s->paths[1]));
-    json_object_set_new(root, "same", json_boolean(lp_diff_is_empty(d)));
+    json_object_set_new(root, "same", json_boolean(lp_compare_is_empty(d)));
     json_object_set_new(root, "equal_keys", json_integer((json_int_t)d->n_equal_keys));
     json_object_set_new(root, "keys", keys_json(d));
     for (size_t i = 0; i < d->n_tensors; i++)
@@ -128,14 +128,14 @@ static json_t *report_json(const struct settings *s, const struct lp_diff *d,
     return root;
 }
 
-static int run_prompt(const struct settings *s, char *const paths[2], struct lp_diff_run *out) {
+static int run_prompt(const struct settings *s, char *const paths[2], struct lp_compare_run *out) {
     limpid_model *models[2] = {NULL, NULL};
     limpid_model_options options = limpid_model_default_options();
     limpid_error err;
     options.n_threads = (int)s->threads;
     limpid_status status = limpid_model_open(&models[0], paths[0], &options, &err);
     if (!status) status = limpid_model_open(&models[1], paths[1], &options, &err);
-    if (!status) status = lp_diff_run(out, models[0], models[1], s->prompt, &err);
+    if (!status) status = lp_compare_run(out, models[0], models[1], s->prompt, &err);
     limpid_model_close(models[0]);
     limpid_model_close(models[1]);
     if (!status) return LP_EXIT_OK;
@@ -143,8 +143,8 @@ static int run_prompt(const struct settings *s, char *const paths[2], struct lp_
     return LP_DIFF_FAILED;
 }
 
-static int print_report(const struct settings *s, const struct lp_diff *d,
-                        const struct lp_diff_run *run) {
+static int print_report(const struct settings *s, const struct lp_compare *d,
+                        const struct lp_compare_run *run) {
     json_t *report = report_json(s, d, run);
     if (!report) {
         lp_fail_text("out of memory: the report");
@@ -156,27 +156,27 @@ static int print_report(const struct settings *s, const struct lp_diff *d,
     } else
         lp_diff_print(report, s->list, stdout);
     json_decref(report);
-    return lp_diff_is_empty(d) ? LP_EXIT_OK : LP_DIFF_DIFFERENT;
+    return lp_compare_is_empty(d) ? LP_EXIT_OK : LP_DIFF_DIFFERENT;
 }
 
 static int compare(const struct settings *s, char *const paths[2]) {
     struct lp_model_file files[2] = {{0}, {0}};
     struct lp_err err;
-    struct lp_diff diff = {0};
-    struct lp_diff_run run = {0};
-    struct lp_diff_options options = {.n_threads = (int)s->threads, .no_values = s->no_values};
+    struct lp_compare diff = {0};
+    struct lp_compare_run run = {0};
+    struct lp_compare_options options = {.n_threads = (int)s->threads, .no_values = s->no_values};
     int result = LP_EXIT_OK;
     lp_status status = lp_model_file_open(&files[0], paths[0], (int)s->threads, &err);
     if (!status) status = lp_model_file_open(&files[1], paths[1], (int)s->threads, &err);
-    if (!status) status = lp_diff_make(&diff, files[0].gguf, files[1].gguf, &options, &err);
+    if (!status) status = lp_compare_make(&diff, files[0].gguf, files[1].gguf, &options, &err);
     if (status) {
         lp_fail((limpid_error *)&err);
         result = LP_DIFF_FAILED;
     }
     if (!result && s->prompt) result = run_prompt(s, paths, &run);
     if (!result) result = print_report(s, &diff, s->prompt ? &run : NULL);
-    lp_diff_run_release(&run);
-    lp_diff_release(&diff);
+    lp_compare_run_release(&run);
+    lp_compare_release(&diff);
     lp_model_file_close(&files[0]);
     lp_model_file_close(&files[1]);
     return result;

@@ -177,7 +177,7 @@ static int check_memory(const limpid_model *model, const limpid_engine_options *
     fprintf(stderr,
             "limpid: memory: weights %s mapped and %s copied; KV cache %s for %lld tokens (a "
             "context has %lld); buffers of a step %s; %s%s\n",
-            size_text(weights, plan.mapped_weights), size_text(copies, plan.float32_weights),
+            size_text(weights, plan.mapped_weights), size_text(copies, plan.copied_weights),
             size_text(kv, plan.kv_cache), (long long)plan.n_kv_tokens, (long long)plan.n_context,
             size_text(step, plan.step_buffers),
             plan.available ? "available: " : "available memory unknown",

@@ -21,8 +21,9 @@ static json_t *device_json(struct lp_inspect_builder *b, uint64_t total) {
     json_t *device = json_object();
     lp_inspect_put(b, device, "device", json_string(b->in->dev->backend->name));
     lp_inspect_put(b, device, "expert_bytes", lp_inspect_number(experts));
-    lp_inspect_put(b, device, "other_weight_bytes",
-                   lp_inspect_number(p->mapped_bytes + p->float32_bytes - experts));
+    lp_inspect_put(
+        b, device, "other_weight_bytes",
+        lp_inspect_number(p->mapped_bytes + p->memory_bytes + p->float32_bytes - experts));
     lp_inspect_put(b, device, "kv_bytes", lp_inspect_number(p->kv_bytes));
     lp_inspect_put(b, device, "step_bytes", lp_inspect_number(p->step_bytes));
     lp_inspect_put(b, device, "total_bytes", lp_inspect_number(total));
@@ -33,7 +34,8 @@ static json_t *device_json(struct lp_inspect_builder *b, uint64_t total) {
 
 json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
     const struct lp_plan *p = &b->in->plan;
-    uint64_t total = p->mapped_bytes + p->float32_bytes + p->kv_bytes + p->step_bytes;
+    uint64_t weights = p->mapped_bytes + p->memory_bytes + p->float32_bytes;
+    uint64_t total = weights + p->kv_bytes + p->step_bytes;
     json_t *object = json_object(), *devices = json_array();
     lp_inspect_put(b, object, "context", json_integer(p->context));
     lp_inspect_put(b, object, "sequences", json_integer(b->in->n_sequences));
@@ -41,6 +43,7 @@ json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
     lp_inspect_put(b, object, "chunk", json_integer(p->chunk));
     lp_inspect_put(b, object, "kv_type", json_string(lp_type_info(b->in->kv_type)->name));
     lp_inspect_put(b, object, "mapped_bytes", lp_inspect_number(p->mapped_bytes));
+    lp_inspect_put(b, object, "memory_bytes", lp_inspect_number(p->memory_bytes));
     lp_inspect_put(b, object, "float32_bytes", lp_inspect_number(p->float32_bytes));
     lp_inspect_put(b, object, "kv_bytes_per_token", lp_inspect_number(p->kv_token_bytes));
     lp_inspect_put(b, object, "kv_bytes", lp_inspect_number(p->kv_bytes));

@@ -272,6 +272,9 @@ static void print_memory(const json_t *r, FILE *to) {
             integer(m, "sequences"), integer(m, "sequences") == 1 ? "" : "s", integer(m, "context"),
             integer(m, "kv_tokens"), text(m, "kv_type", ""), integer(m, "chunk"));
     fprintf(to, "  weights, where the file is mapped   %12s\n", SIZE(integer(m, "mapped_bytes")));
+    if (integer(m, "memory_bytes"))
+        fprintf(to, "  weights, rearranged in memory       %12s\n",
+                SIZE(integer(m, "memory_bytes")));
     fprintf(to, "  small tensors as float32            %12s\n", SIZE(integer(m, "float32_bytes")));
     fprintf(to, "  KV cache, %6lld bytes a token      %12s\n", integer(m, "kv_bytes_per_token"),
             SIZE(integer(m, "kv_bytes")));

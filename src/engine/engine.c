@@ -38,7 +38,7 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
         lp_plan_make(&plan, &m->weights->h, &m->weights->binding, m->dev, &request, lp_err_of(err));
     if (status) return lp_public(status);
     *out = (limpid_memory_plan){.mapped_weights = plan.mapped_bytes,
-                                .float32_weights = plan.float32_bytes,
+                                .copied_weights = plan.memory_bytes + plan.float32_bytes,
                                 .kv_cache = plan.kv_bytes,
                                 .step_buffers = plan.step_bytes + host_bytes(&s, &m->weights->h),
                                 .available = lp_memory_available(),

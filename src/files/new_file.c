@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -95,6 +97,20 @@ static bool watch_signals(struct lp_new_file *f) {
     return true;
 }
 
+// A signal waits until the partial file that it has to remove is known.
+static lp_status begin_watched(struct lp_new_file *f, const char *job, struct lp_err *err) {
+    sigset_t ends, before;
+    sigemptyset(&ends);
+    sigaddset(&ends, SIGINT);
+    sigaddset(&ends, SIGTERM);
+    sigaddset(&ends, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &ends, &before);
+    lp_status status = begin(f, job, err);
+    if (!status && !watch_signals(f)) status = lp_err_memory(err, 0, "a new file");
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return status;
+}
+
 static bool larger_than_cache(uint64_t n_bytes) {
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     return pages > 0 && page > 0 && n_bytes / 4 > (uint64_t)pages / 16 * (uint64_t)page;
@@ -117,8 +133,7 @@ lp_status lp_new_file_open(struct lp_new_file **out, const struct lp_new_file_op
     if (!status && !f->whole) {
         lp_new_file_boot(f->state.boot);
         status = check_room(f, err);
-        if (!status) status = begin(f, options->job, err);
-        if (!status && !watch_signals(f)) status = lp_err_memory(err, 0, "a new file");
+        if (!status) status = begin_watched(f, options->job, err);
     }
     if (status) {
         lp_new_file_close(f);

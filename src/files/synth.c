@@ -18,6 +18,7 @@
 
 #define PIECE_BYTES ((uint64_t)4 << 20) // of one write
 #define POOL_VALUES ((uint64_t)1 << 20) // random values of one type and width
+#define ALIGNMENT 32                    // of tensors: gguf_write.h's, which no config changes
 
 struct pool {
     lp_type type;
@@ -50,9 +51,10 @@ struct job {
     size_t n_pieces, pieces_capacity;
     struct lp_new_file *file;
     struct lp_progress bar;
-    _Atomic uint64_t next, done_bytes;
+    _Atomic uint64_t next, done_bytes; // next: piece to be written
     atomic_bool failed;
-    pthread_mutex_t lock; // of err and bar
+    pthread_mutex_t lock; // of status, err and bar
+    lp_status status;     // of the first failure
     struct lp_err *err;
 };
 
@@ -157,7 +159,8 @@ static void fill_floats(const struct job *job, const struct tensor *t, uint64_t 
 
 static void fail(struct job *job, const struct lp_err *err) {
     pthread_mutex_lock(&job->lock);
-    if (!atomic_exchange(&job->failed, true)) lp_err_set(job->err, err->status, "%s", err->text);
+    if (!atomic_exchange(&job->failed, true))
+        job->status = lp_err_set(job->err, err->status, "%s", err->text);
     pthread_mutex_unlock(&job->lock);
 }
 
@@ -192,18 +195,17 @@ static void write_pieces(void *user, int worker, int n_workers) {
 
 // ---- the file
 
+// The header, and what stands behind the last tensor: the padding, or the last byte of a hole, so that
+// the file has its length. (Padding between tensors need not be written: it is zero.)
 static lp_status write_ends(struct job *job, struct lp_err *err) {
+    static const uint8_t zeros[ALIGNMENT];
     struct lp_str header = lp_gguf_writer_header(job->writer);
-    uint64_t total = lp_gguf_writer_total(job->writer), last = 0;
+    const struct tensor *last = &job->tensors[job->n_tensors - 1];
+    uint64_t end = last->offset + last->n_bytes, padding = lp_gguf_writer_total(job->writer) - end;
     lp_status status = lp_new_file_write(job->file, 0, header.data, header.len, err);
-    if (job->n_tensors)
-        last = job->tensors[job->n_tensors - 1].offset + job->tensors[job->n_tensors - 1].n_bytes;
-    // what is left behind the last tensor, or the last byte of a hole
-    if (!status && last < total) {
-        static const uint8_t zeros[1 << 16];
-        status = lp_new_file_write(job->file, last, zeros, total - last, err);
-    } else if (!status && total && job->tensors[job->n_tensors - 1].hole)
-        status = lp_new_file_write(job->file, total - 1, "", 1, err);
+    if (!status && padding) status = lp_new_file_write(job->file, end, zeros, padding, err);
+    if (!status && !padding && last->hole)
+        status = lp_new_file_write(job->file, end - 1, zeros, 1, err);
     return status;
 }
 
@@ -223,7 +225,7 @@ static lp_status write_file(struct job *job, uint64_t disk_bytes, struct lp_err 
         lp_progress_init(&job->bar, "writing", disk_bytes);
         lp_workers_run(workers, write_pieces, job);
         lp_progress_finish(&job->bar);
-        status = job->failed ? err->status : LP_OK;
+        status = job->status;
     }
     lp_workers_free(workers);
     if (!status) status = lp_new_file_finish(job->file, err);

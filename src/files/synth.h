@@ -27,7 +27,8 @@ struct lp_synth_options {
 };
 
 struct lp_synth_result {
-    uint64_t n_tensors, n_weights, file_bytes, written_bytes;
+    uint64_t n_tensors, n_weights, file_bytes;
+    uint64_t written_bytes; // file_bytes less the holes
     double seconds;
 };
 

@@ -8,10 +8,10 @@
 #include "model/binding.h"
 
 struct lp_synth_config {
-    struct lp_hf_folder folder; // its config alone
+    struct lp_hf_folder folder; // its config and name alone
     struct lp_hf_model model;
     struct lp_hparams h;
-    struct lp_expected *tensors;
+    struct lp_expected *tensors; // [n_tensors] in the order of the file
     size_t n_tensors;
 };
 
@@ -20,7 +20,8 @@ lp_status lp_synth_config(struct lp_synth_config *out, const struct lp_synth_opt
                           struct lp_err *err);
 void lp_synth_config_release(struct lp_synth_config *config);
 
-// A writer with the metadata, the tokenizer's included. Errors: as lp_synth.
+// A writer with the metadata, the tokenizer's included; the caller frees it, after a failure too. Sets
+// config->model anew. Errors: as lp_synth.
 lp_status lp_synth_writer(struct lp_gguf_writer **out, struct lp_synth_config *config,
                           uint64_t seed, struct lp_err *err);
 

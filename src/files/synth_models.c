@@ -30,16 +30,16 @@
              "\"num_experts_per_tok\": 8, \"n_shared_experts\": 1, "                               \
              "\"scoring_func\": \"sigmoid\", \"topk_method\": \"noaux_tc\", "                      \
              "\"norm_topk_prob\": true, "
+#define YARN(factor, mscale)                                                                       \
+    "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": " #factor                                  \
+    ", \"original_max_position_embeddings\": 4096, \"beta_fast\": 32, \"beta_slow\": 1, "          \
+    "\"mscale\": " #mscale ", \"mscale_all_dim\": " #mscale "}"
 #define DEEPSEEK_V3                                                                                \
     DEEPSEEK_V3_SHAPE                                                                              \
     "\"num_attention_heads\": 128, \"n_routed_experts\": 256, \"first_k_dense_replace\": 3, "      \
     "\"n_group\": 8, \"topk_group\": 4, \"routed_scaling_factor\": 2.5, "                          \
     "\"num_nextn_predict_layers\": 1, \"vocab_size\": 129280, "                                    \
     "\"max_position_embeddings\": 163840, \"rope_theta\": 10000, " YARN(40, 1.0)
-#define YARN(factor, mscale)                                                                       \
-    "\"rope_scaling\": {\"type\": \"yarn\", \"factor\": " #factor                                  \
-    ", \"original_max_position_embeddings\": 4096, \"beta_fast\": 32, \"beta_slow\": 1, "          \
-    "\"mscale\": " #mscale ", \"mscale_all_dim\": " #mscale "}"
 #define GLM45                                                                                      \
     "\"model_type\": \"glm4_moe\", \"architectures\": [\"Glm4MoeForCausalLM\"], "                  \
     "\"hidden_act\": \"silu\", \"attention_bias\": true, \"rms_norm_eps\": 1e-05, "                \

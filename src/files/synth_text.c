@@ -5,8 +5,9 @@
 #include "base/alloc.h"
 #include "base/map.h"
 #include "base/rng.h"
+#include "text/tokenizer_parts.h"
 
-// Those of GLM; the ones from <think> on are text to the tokenizer of the original too (type 4).
+// Those of GLM; the ones from <think> on are user-defined in the original too.
 static const char *const specials[] = {
     "<|endoftext|>", "[MASK]",          "[gMASK]",         "[sMASK]",
     "<sop>",         "<eop>",           "<|system|>",      "<|user|>",
@@ -15,8 +16,7 @@ static const char *const specials[] = {
     "<arg_key>",     "</arg_key>",      "<arg_value>",     "</arg_value>",
 };
 #define N_SPECIALS (sizeof specials / sizeof specials[0])
-#define FIRST_USER_DEFINED 10
-enum { CONTROL = 3, USER_DEFINED = 4, NORMAL = 1 };
+enum { END_OF_TEXT = 0, GMASK = 2, USER = 7, OBSERVATION = 9, THINK = 10 }; // places in the list
 #define MAX_WORD_BYTES 24
 
 static const char chat_template[] =
@@ -25,7 +25,7 @@ static const char chat_template[] =
 
 struct vocabulary {
     struct lp_arena arena;
-    struct lp_str *tokens, *merges;
+    struct lp_str *tokens, *merges; // room for n_wanted, as the two below
     int32_t *types;
     uint32_t *words; // tokens that longer ones may be made of
     size_t n_tokens, n_merges, n_words, n_wanted;
@@ -33,24 +33,6 @@ struct vocabulary {
     struct lp_rng rng;
     bool failed;
 };
-
-// The printable stand-in of a byte in byte-level BPE (Radford et al. 2019), as UTF-8.
-static size_t stand_in(unsigned byte, char out[3]) {
-    bool printable = (byte >= 33 && byte <= 126) || (byte >= 161 && byte != 173);
-    unsigned point = byte, n_before = 0;
-    if (!printable) {
-        for (unsigned b = 0; b < byte; b++)
-            n_before += !((b >= 33 && b <= 126) || (b >= 161 && b != 173));
-        point = 256 + n_before;
-    }
-    if (point < 128) {
-        out[0] = (char)point;
-        return 1;
-    }
-    out[0] = (char)(0xc0 | point >> 6);
-    out[1] = (char)(0x80 | (point & 63));
-    return 2;
-}
 
 static bool add_token(struct vocabulary *v, const char *text, size_t n, int32_t type) {
     char *copy = lp_arena_strndup(&v->arena, text, n);
@@ -73,7 +55,7 @@ static void add_merge(struct vocabulary *v, uint32_t a, uint32_t b, bool is_word
     memcpy(text, left.data, left.len);
     memcpy(text + left.len, right.data, right.len);
     if (lp_map_get(&v->known, (struct lp_str){text, n}) != LP_MAP_NONE) return;
-    if (!add_token(v, text, n, NORMAL)) return;
+    if (!add_token(v, text, n, LP_TOKEN_NORMAL)) return;
     if (is_word) v->words[v->n_words++] = (uint32_t)v->n_tokens - 1;
     int n_merge = snprintf(text, sizeof text, "%.*s %.*s", (int)left.len, left.data, (int)right.len,
                            right.data);
@@ -115,24 +97,26 @@ static void set_keys(struct lp_gguf_writer *w, const struct vocabulary *v) {
     lp_gguf_writer_strings(w, "tokenizer.ggml.tokens", v->tokens, v->n_tokens);
     lp_gguf_writer_array(w, "tokenizer.ggml.token_type", LP_GGUF_I32, v->types, v->n_tokens);
     lp_gguf_writer_strings(w, "tokenizer.ggml.merges", v->merges, v->n_merges);
-    lp_gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", first + 2);
-    lp_gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", first);
-    lp_gguf_writer_u32(w, "tokenizer.ggml.padding_token_id", first);
-    lp_gguf_writer_u32(w, "tokenizer.ggml.eot_token_id", first + 7);
-    lp_gguf_writer_u32(w, "tokenizer.ggml.eom_token_id", first + 9);
+    lp_gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", first + GMASK);
+    lp_gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", first + END_OF_TEXT);
+    lp_gguf_writer_u32(w, "tokenizer.ggml.padding_token_id", first + END_OF_TEXT);
+    lp_gguf_writer_u32(w, "tokenizer.ggml.eot_token_id", first + USER);
+    lp_gguf_writer_u32(w, "tokenizer.ggml.eom_token_id", first + OBSERVATION);
     lp_gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", false);
     lp_gguf_writer_str(w, "tokenizer.chat_template", lp_str_from(chat_template));
 }
 
 // Bytes are tokens 0 ... 255, so that a byte is its own id.
 static void make(struct vocabulary *v) {
-    char text[3];
-    for (unsigned byte = 0; byte < 256 && !v->failed; byte++)
-        add_token(v, text, stand_in(byte, text), NORMAL);
+    for (unsigned byte = 0; byte < 256 && !v->failed; byte++) {
+        char buffer[2];
+        struct lp_str spelling = lp_bpe_spell_byte(byte, buffer);
+        add_token(v, spelling.data, spelling.len, LP_TOKEN_NORMAL);
+    }
     if (!v->failed) make_words(v);
     for (size_t i = 0; i < N_SPECIALS && !v->failed; i++)
         add_token(v, specials[i], strlen(specials[i]),
-                  i >= FIRST_USER_DEFINED ? USER_DEFINED : CONTROL);
+                  i >= THINK ? LP_TOKEN_USER_DEFINED : LP_TOKEN_CONTROL);
 }
 
 lp_status lp_synth_text(struct lp_gguf_writer *w, int64_t n_vocab, uint64_t seed,

@@ -7,7 +7,8 @@
 
 #define LP_SYNTH_MIN_VOCAB 320 // bytes, special tokens, and some merges
 
-// Sets the tokenizer.* keys. n_vocab tokens, at least LP_SYNTH_MIN_VOCAB. Errors: INVALID, MEMORY.
+// Sets the tokenizer.* keys: n_vocab tokens, at least LP_SYNTH_MIN_VOCAB; equal seeds give equal ones.
+// Errors: INVALID, MEMORY.
 lp_status lp_synth_text(struct lp_gguf_writer *w, int64_t n_vocab, uint64_t seed,
                         struct lp_err *err);
 

@@ -62,6 +62,7 @@ struct lp_gguf_tensor {
     const uint8_t *const *mats; // NULL, or [ne[2]]: matrices that do not lie in one piece. No file
                                 // read by lp_gguf_open or lp_gguf_parse has any; see
                                 // gguf_assemble.h
+    bool in_memory; // the data is the process's own, not that of a mapped file (gguf_assemble.h)
     uint64_t n_bytes;
     uint32_t shard;       // which part of the set
     uint64_t file_offset; // of the data, in that part

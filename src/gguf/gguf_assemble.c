@@ -8,6 +8,7 @@ static lp_status place(struct lp_gguf *gguf, const struct lp_gguf_place *places,
         struct lp_gguf_tensor *t = &gguf->tensors[i];
         t->data = places[i].data;
         t->mats = places[i].mats;
+        t->in_memory = places[i].in_memory;
         t->file_offset = 0;
         if ((t->data == NULL) == (t->mats == NULL))
             return lp_err_set(err, LP_STATUS_INVALID,

@@ -9,6 +9,7 @@ struct lp_gguf_place {
     const uint8_t *data;        // all of the tensor, in one piece; or NULL and
     const uint8_t *const *mats; // [ne[2]], its matrices (ne[0] x ne[1]) one by one; the array must
                                 // outlive the result too
+    bool in_memory;             // the data was put together in memory
 };
 
 // `writer` has finished; its header is copied. `places`: one for each tensor (NULL where there are

@@ -77,6 +77,10 @@ lp_status lp_hf_plan_make(struct lp_hf_plan *out, const char *path,
                           const struct lp_hf_plan_options *options, struct lp_err *err);
 void lp_hf_plan_release(struct lp_hf_plan *plan);
 
+// What lp_hf_open would give with a plan of options fused, without any data: every tensor points at
+// one byte that is not its own. The plan must outlive *out, and have no tensors in its writer yet.
+lp_status lp_hf_describe(struct lp_gguf **out, struct lp_hf_plan *plan, struct lp_err *err);
+
 // Values of rows first .. first + n - 1 (rows of ne[0] values, counted through all matrices) as
 // float32. with_factor: the weights themselves; without: what is multiplied by the factors of
 // NAME.scale, where there is one. LP_HF_MAKE_K_B is fastest in multiples of ne[1] rows. Threads may

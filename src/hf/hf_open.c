@@ -48,6 +48,7 @@ static lp_status make_room(struct lp_hf *hf, uint64_t i, struct lp_err *err) {
     uint64_t n_bytes = lp_gguf_writer_bytes(hf->plan.writer, i);
     hf->owned[i] = n_bytes <= SIZE_MAX ? lp_alloc_aligned((size_t)n_bytes, 1) : NULL;
     hf->places[i].data = hf->owned[i];
+    hf->places[i].in_memory = true;
     return hf->owned[i] ? LP_OK : lp_err_memory(err, (size_t)n_bytes, t->name);
 }
 
@@ -74,7 +75,7 @@ static lp_status pack_rest(struct lp_hf *hf, const bool *packed, int n_threads,
     return status;
 }
 
-static lp_status describe(struct lp_hf_plan *plan, struct lp_err *err) {
+static lp_status make_header(struct lp_hf_plan *plan, struct lp_err *err) {
     for (uint64_t i = 0; i < plan->n_tensors; i++) {
         const struct lp_hf_tensor *t = &plan->tensors[i];
         lp_status status = lp_gguf_writer_add(plan->writer, lp_str_from(t->name), type_of(t),
@@ -101,13 +102,30 @@ static lp_status fill(struct lp_hf *hf, int n_threads, struct lp_err *err) {
     return status;
 }
 
+lp_status lp_hf_describe(struct lp_gguf **out, struct lp_hf_plan *plan, struct lp_err *err) {
+    static const uint8_t nowhere[1] = {0};
+    size_t n = (size_t)plan->n_tensors + 1;
+    struct lp_gguf_place *places = lp_alloc(n, sizeof *places);
+    if (!places) return lp_err_memory(err, n * sizeof *places, "the folder's tensors");
+    for (size_t i = 0; i < plan->n_tensors; i++)
+        places[i] =
+            (struct lp_gguf_place){.data = nowhere, .in_memory = !is_in_place(&plan->tensors[i])};
+    lp_status status = make_header(plan, err);
+    if (!status)
+        status = lp_gguf_assemble(out, plan->writer, places,
+                                  lp_safetensors_file_bytes(plan->folder.weights),
+                                  plan->folder.path, err);
+    lp_free(places);
+    return status;
+}
+
 lp_status lp_hf_open(struct lp_hf **out, const char *path, int n_threads, struct lp_err *err) {
     const struct lp_hf_plan_options options = {.fused = true};
     *out = NULL;
     struct lp_hf *hf = lp_alloc(1, sizeof *hf);
     if (!hf) return lp_err_memory(err, sizeof *hf, "a model folder");
     lp_status status = lp_hf_plan_make(&hf->plan, path, &options, err);
-    if (!status) status = describe(&hf->plan, err);
+    if (!status) status = make_header(&hf->plan, err);
     if (!status) status = fill(hf, n_threads, err);
     if (!status)
         status = lp_gguf_assemble(&hf->gguf, hf->plan.writer, hf->places,

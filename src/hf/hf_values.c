@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hf/hf_values_parts.h"
+#include "quant/blocks.h"
 
 static const struct lp_hf_form_row *const forms[] = {
     [LP_HF_PLAIN] = &lp_hf_form_plain,
@@ -25,8 +26,9 @@ lp_status lp_hf_need(const struct lp_hf_search *s, const char *suffix,
     *out = lp_hf_beside(s, suffix);
     if (*out) return LP_OK;
     return lp_err_set(s->err, LP_STATUS_FORMAT,
-                      "array %s%s is missing, by which %s (%s) is to be scaled", s->base, suffix,
-                      s->m->name, s->m->values->dtype_name);
+                      "array %s%s is missing, by which %s (%s) is to be scaled; download the "
+                      "folder again",
+                      s->base, suffix, s->m->name, s->m->values->dtype_name);
 }
 
 lp_status lp_hf_forbid(const struct lp_hf_search *s, const char *suffix, const char *what) {
@@ -86,6 +88,12 @@ float lp_hf_scale_at(const struct lp_st_array *a, int64_t i) {
     memcpy(&half, a->data + 2 * i, sizeof half);
     return a->dtype == LP_ST_BF16 ? lp_bf16_to_f32(half) : lp_f16_to_f32(half);
 }
+
+void lp_hf_fill_e4m3(float table[256]) {
+    for (int i = 0; i < 256; i++) table[i] = lp_blocks_e4m3((uint8_t)i);
+}
+
+// ---- blocks
 
 // A pair of sizes, or the group size, as a block.
 static bool read_block(const json_t *pair, const json_t *group, int64_t block[2]) {
@@ -151,9 +159,11 @@ static lp_status set_dims(struct lp_hf_search *s) {
     struct lp_hf_matrix *m = s->m;
     const struct lp_st_array *a = m->values;
     if (a->n_dims > 3 || a->n_values == 0)
-        return lp_err_set(s->err, LP_STATUS_FORMAT,
-                          "array %s is empty or has more than 3 dimensions; it can be no weight",
-                          m->name);
+        return lp_err_set(
+            s->err, LP_STATUS_FORMAT,
+            "array %s has %lld values in %d dimensions, expected one or more in at most "
+            "3",
+            m->name, (long long)a->n_values, a->n_dims);
     m->n_mats = a->n_dims == 3 ? a->dims[0] : 1;
     m->n_out = a->n_dims >= 2 ? a->dims[a->n_dims - 2] : 1;
     m->n_in = a->n_dims >= 1 ? a->dims[a->n_dims - 1] : 1;

@@ -31,9 +31,10 @@ struct lp_hf_matrix {
     enum lp_hf_form form;
     char name[200];              // of the array that holds the values, for messages
     int64_t n_mats, n_out, n_in; // n_mats 1, but for an array that stacks experts [E, out, in]
-    const struct lp_st_array *values, *scale, *scale_2; // scale_2: NVFP4's second factor, or NULL
-    bool divide;                                        // by scale_2 (compressed-tensors)
-    int64_t block_out, block_in;                        // values that share one scale
+    // of the folder's weights, which outlive this; scale NULL: plain; scale_2: NVFP4's second factor
+    const struct lp_st_array *values, *scale, *scale_2;
+    bool divide;                 // by scale_2 (compressed-tensors)
+    int64_t block_out, block_in; // values that share one scale
     bool is_exact; // the scales are such that a block type holds the values: see lp_hf_matrix_type
 };
 
@@ -46,7 +47,8 @@ lp_status lp_hf_matrix_find(struct lp_hf_matrix *out, bool *found,
                             const struct lp_hf_folder *folder, const char *name,
                             struct lp_err *err);
 
-// Rows first .. first + n - 1 of matrix `mat` as float32: out[n * n_in].
+// Rows first .. first + n - 1 of matrix `mat` as float32: out[n * n_in]. This and the others: threads
+// may call.
 void lp_hf_matrix_rows(const struct lp_hf_matrix *m, int64_t mat, int64_t first, int64_t n,
                        float *out);
 

@@ -66,10 +66,6 @@ static const uint8_t *row_at(const struct lp_hf_matrix *m, int64_t mat, int64_t 
     return m->values->data + (mat * m->n_out + row) * m->n_in;
 }
 
-static void fill_table(float table[256]) {
-    for (int i = 0; i < 256; i++) table[i] = lp_blocks_e4m3((uint8_t)i);
-}
-
 // Values begin ... end - 1 of one row.
 static void part_of_row(const struct lp_hf_matrix *m, const float table[256], int64_t mat,
                         int64_t row, int64_t begin, int64_t end, float *out) {
@@ -85,7 +81,7 @@ static void part_of_row(const struct lp_hf_matrix *m, const float table[256], in
 
 static void rows(const struct lp_hf_matrix *m, int64_t mat, int64_t first, int64_t n, float *out) {
     float table[256];
-    fill_table(table);
+    lp_hf_fill_e4m3(table);
     for (int64_t r = 0; r < n; r++)
         part_of_row(m, table, mat, first + r, 0, m->n_in, out + r * m->n_in);
 }
@@ -93,7 +89,7 @@ static void rows(const struct lp_hf_matrix *m, int64_t mat, int64_t first, int64
 static void pack_bf16(const struct lp_hf_matrix *m, int64_t mat, int64_t first, int64_t n,
                       uint16_t *out) {
     float table[256], chunk[CHUNK];
-    fill_table(table);
+    lp_hf_fill_e4m3(table);
     for (int64_t r = first; r < first + n; r++)
         for (int64_t i = 0; i < m->n_in; i += CHUNK) {
             int64_t end = i + CHUNK < m->n_in ? i + CHUNK : m->n_in;

@@ -80,10 +80,6 @@ static const uint8_t *group_at(const struct lp_hf_matrix *m, int64_t g, const fl
     return m->values->data + g * (GROUP / 2);
 }
 
-static void fill_table(float table[256]) {
-    for (int i = 0; i < 256; i++) table[i] = lp_blocks_e4m3((uint8_t)i);
-}
-
 static int64_t first_group(const struct lp_hf_matrix *m, int64_t mat, int64_t row) {
     return (mat * m->n_out + row) * (m->n_in / GROUP);
 }
@@ -91,7 +87,7 @@ static int64_t first_group(const struct lp_hf_matrix *m, int64_t mat, int64_t ro
 static void rows(const struct lp_hf_matrix *m, int64_t mat, int64_t first, int64_t n, float *out) {
     float e4m3[256], products[16], factor = scale_2_at(m, mat);
     int64_t g = first_group(m, mat, first), end = g + n * (m->n_in / GROUP);
-    fill_table(e4m3);
+    lp_hf_fill_e4m3(e4m3);
     for (; g < end; g++, out += GROUP) {
         const uint8_t *q = group_at(m, g, e4m3, products);
         if (m->divide)
@@ -109,7 +105,7 @@ static void rows(const struct lp_hf_matrix *m, int64_t mat, int64_t first, int64
 static void pack_bf16(const struct lp_hf_matrix *m, int64_t g, int64_t end, uint16_t *out) {
     float e4m3[256], products[16];
     uint16_t halves[16];
-    fill_table(e4m3);
+    lp_hf_fill_e4m3(e4m3);
     for (; g < end; g++, out += GROUP) {
         const uint8_t *q = group_at(m, g, e4m3, products);
         for (int i = 0; i < 16; i++) halves[i] = lp_f32_to_bf16(products[i]);

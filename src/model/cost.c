@@ -204,27 +204,41 @@ static double scale_bytes(const struct lp_hparams *h, const struct lp_bound *bou
     return 4.0 * (slot == LP_SLOT_KV_B ? (double)h->n_heads : (double)bound->tensor[slot]->ne[2]);
 }
 
-static double sum_bytes(const struct lp_hparams *h, const struct lp_binding *binding, bool copies,
-                        bool with_mtp) {
+// Where the bytes of a weight come to lie.
+enum place { PLACE_FLOAT32, PLACE_MAPPED, PLACE_MEMORY };
+
+static enum place place_of(enum lp_slot slot, const struct lp_gguf_tensor *t) {
+    if (becomes_f32(use_of(slot))) return PLACE_FLOAT32;
+    return t->in_memory ? PLACE_MEMORY : PLACE_MAPPED;
+}
+
+static double sum_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
+                        enum place place, bool with_mtp) {
     double sum = 0;
     for (int32_t l = -1; l < h->n_layers + (with_mtp && binding->has_mtp); l++) {
         const struct lp_bound *bound = l < 0 ? &binding->model : &binding->blocks[l];
         for (int s = 0; s < LP_N_SLOTS; s++) {
             enum use use = use_of((enum lp_slot)s);
-            if (bound->tensor[s] && use != USE_FREQS && becomes_f32(use) == copies)
+            if (bound->tensor[s] && use != USE_FREQS &&
+                place_of((enum lp_slot)s, bound->tensor[s]) == place)
                 sum += placed_bytes(bound->tensor[s], use);
-            if (copies) sum += scale_bytes(h, bound, s);
+            if (place == PLACE_FLOAT32) sum += scale_bytes(h, bound, s);
         }
     }
     return sum;
 }
 
 uint64_t lp_cost_float32_bytes(const struct lp_hparams *h, const struct lp_binding *binding) {
-    return (uint64_t)sum_bytes(h, binding, true, true) +
+    return (uint64_t)sum_bytes(h, binding, PLACE_FLOAT32, true) +
            (uint64_t)h->rope_width / 2 * sizeof(float);
 }
 
 uint64_t lp_cost_mapped_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                               bool with_mtp) {
-    return (uint64_t)sum_bytes(h, binding, false, with_mtp);
+    return (uint64_t)sum_bytes(h, binding, PLACE_MAPPED, with_mtp);
+}
+
+uint64_t lp_cost_memory_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
+                              bool with_mtp) {
+    return (uint64_t)sum_bytes(h, binding, PLACE_MEMORY, with_mtp);
 }

@@ -37,5 +37,8 @@ uint64_t lp_cost_float32_bytes(const struct lp_hparams *h, const struct lp_bindi
 // MTP layer are read only where it drafts (with_mtp).
 uint64_t lp_cost_mapped_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                               bool with_mtp);
+// Bytes that were put together in the process's own memory (lp_gguf_tensor.in_memory).
+uint64_t lp_cost_memory_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
+                              bool with_mtp);
 
 #endif

@@ -87,6 +87,7 @@ lp_status lp_plan_make(struct lp_plan *out, const struct lp_hparams *h,
                             .n_kv_tokens = ask->n_kv_tokens,
                             .chunk = ask->chunk,
                             .mapped_bytes = lp_cost_mapped_bytes(h, binding, ask->with_mtp),
+                            .memory_bytes = lp_cost_memory_bytes(h, binding, ask->with_mtp),
                             .float32_bytes = lp_cost_float32_bytes(h, binding)};
     lp_status status = measure(out, model, ask, err);
     lp_free(model);

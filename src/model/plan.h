@@ -15,6 +15,7 @@ struct lp_plan_request {
 struct lp_plan {
     int64_t context, n_kv_tokens, chunk; // as asked for
     uint64_t mapped_bytes;               // weights used where the file is mapped
+    uint64_t memory_bytes;               // weights of a folder that were put together in memory
     uint64_t float32_bytes;              // copies of small tensors
     uint64_t kv_token_bytes;             // of one token, all layers
     uint64_t kv_bytes;                   // of the whole cache, in pages

@@ -62,12 +62,11 @@ static void set_scale(lp_type type, uint8_t *b, float scale) {
     case LP_TYPE_MXFP4: // 2^(e - 128)
         b[0] = (uint8_t)(128 + (int)lrintf(log2f(scale)));
         break;
-    case LP_TYPE_NVFP4: // half an E4M3: 2^(E - 8) where the mantissa is 0
-        for (int i = 0; i < 4; i++) {
-            int exponent = 8 + (int)lrintf(log2f(scale));
-            b[i] = (uint8_t)((exponent < 1 ? 1 : exponent > 14 ? 14 : exponent) << 3);
-        }
+    case LP_TYPE_NVFP4: { // half an E4M3: 2^(E - 8) where the mantissa is 0
+        int exponent = 8 + (int)lrintf(log2f(scale));
+        memset(b, (exponent < 1 ? 1 : exponent > 14 ? 14 : exponent) << 3, 4);
         break;
+    }
     case LP_TYPE_F8_E4M3:
         memcpy(b, &scale, sizeof scale);
         break;

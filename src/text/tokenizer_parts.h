@@ -86,8 +86,8 @@ lp_status lp_bpe_encode(const struct lp_tokenizer *tok, struct lp_encode_work *w
                         struct lp_str piece, struct lp_ids *ids, struct lp_err *err);
 uint32_t lp_bpe_byte_char(unsigned byte);  // the code point that stands for a byte
 int lp_bpe_char_byte(uint32_t code_point); // or -1
-struct lp_str lp_bpe_spell_byte(unsigned byte,
-                                char buffer[2]); // that character as UTF-8, in the buffer
+// The character that stands for a byte as UTF-8, in the buffer.
+struct lp_str lp_bpe_spell_byte(unsigned byte, char buffer[2]);
 
 // spm.c
 struct lp_spm {

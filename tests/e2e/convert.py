@@ -356,7 +356,7 @@ def interrupted(limpid, folder):
     path = hf.from_mini().write(f"{folder}/interrupted")
     where = f"{folder}/interrupted-out"
     os.mkdir(where)
-    for wait in (0.05, 0.1, 0.2, 0.4):
+    for wait in (0.02, 0.05, 0.1, 0.2, 0.4):
         p = subprocess.Popen([limpid, "convert", path, f"{where}/a.gguf", "--outtype", "iq4_xs", "--threads", "1"],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(wait)

@@ -1,4 +1,4 @@
-#include "files/diff_run.h"
+#include "files/compare_run.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,7 +15,7 @@ struct kept {
     struct sums {
         double error, a, b, product, worst_cosine;
     } * layers; // [n_layers + 1]
-    struct lp_diff_run *run;
+    struct lp_compare_run *run;
 };
 
 static void keep_hidden(void *user, int32_t layer, int64_t first, int64_t n, const float *hidden) {
@@ -108,10 +108,10 @@ static limpid_status tokenize(limpid_model *a, limpid_model *b, const char *prom
                                       "the two tokenizers cut the prompt differently, into "
                                       "%zu and %zu tokens; nothing can be compared",
                                       *n, n_other));
-    if (!status && (*n == 0 || *n > LP_DIFF_RUN_MAX_TOKENS))
+    if (!status && (*n == 0 || *n > LP_COMPARE_RUN_MAX_TOKENS))
         status = lp_public(lp_err_set(lp_err_of(err), LP_STATUS_LIMIT,
                                       "the prompt has %zu tokens, expected 1 to %d", *n,
-                                      LP_DIFF_RUN_MAX_TOKENS));
+                                      LP_COMPARE_RUN_MAX_TOKENS));
     limpid_free(other);
     return status;
 }
@@ -132,7 +132,7 @@ static limpid_status reserve(struct kept *k, bool streams, limpid_error *err) {
 }
 
 // The step at which the error is multiplied most; errors near the rounding of float32 are none.
-static void find_jump(struct lp_diff_run *run) {
+static void find_jump(struct lp_compare_run *run) {
     run->jump_layer = -1;
     for (int32_t i = 1; i < run->n_layers; i++) {
         double before = fmax(run->layers[i - 1].rms, 1e-6), growth = run->layers[i].rms / before;
@@ -142,7 +142,7 @@ static void find_jump(struct lp_diff_run *run) {
     }
 }
 
-static limpid_status finish(struct lp_diff_run *run, const struct kept *k, limpid_error *err) {
+static limpid_status finish(struct lp_compare_run *run, const struct kept *k, limpid_error *err) {
     run->n_tokens = k->n_tokens;
     run->jump_layer = -1;
     if (!k->layers) return LIMPID_OK;
@@ -151,7 +151,7 @@ static limpid_status finish(struct lp_diff_run *run, const struct kept *k, limpi
     if (!run->layers) return lp_public(lp_err_memory(lp_err_of(err), 0, "the layers"));
     for (int32_t i = 0; i < run->n_layers; i++) {
         const struct sums *s = &k->layers[i];
-        run->layers[i] = (struct lp_diff_layer){
+        run->layers[i] = (struct lp_compare_layer){
             .layer = i - 1,
             .rms = s->a > 0 ? sqrt(s->error / s->a) : 0,
             .cosine = s->a > 0 && s->b > 0 ? s->product / sqrt(s->a * s->b) : s->a == s->b,
@@ -173,12 +173,12 @@ static limpid_status run_both(struct kept *k, limpid_model *a, limpid_model *b, 
     return status ? status : finish(k->run, k, err);
 }
 
-limpid_status lp_diff_run(struct lp_diff_run *out, limpid_model *a, limpid_model *b,
+limpid_status lp_compare_run(struct lp_compare_run *out, limpid_model *a, limpid_model *b,
                           const char *prompt, limpid_error *err) {
     limpid_model_info ia = limpid_model_get_info(a), ib = limpid_model_get_info(b);
     int32_t *ids = NULL;
     size_t n = 0;
-    *out = (struct lp_diff_run){0};
+    *out = (struct lp_compare_run){0};
     if (ia.n_vocab != ib.n_vocab)
         return lp_public(lp_err_set(lp_err_of(err), LP_STATUS_INVALID,
                                     "the vocabularies have %d and %d tokens; nothing can be "
@@ -196,11 +196,11 @@ limpid_status lp_diff_run(struct lp_diff_run *out, limpid_model *a, limpid_model
     lp_free(k.hidden);
     lp_free(k.logits);
     lp_free(k.layers);
-    if (status) lp_diff_run_release(out);
+    if (status) lp_compare_run_release(out);
     return status;
 }
 
-void lp_diff_run_release(struct lp_diff_run *run) {
+void lp_compare_run_release(struct lp_compare_run *run) {
     lp_free(run->layers);
-    *run = (struct lp_diff_run){0};
+    *run = (struct lp_compare_run){0};
 }

@@ -1,4 +1,4 @@
-#include "files/diff.h"
+#include "files/compare.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -30,7 +30,7 @@ static const struct lp_gguf_kv *find_kv(const struct lp_gguf *gguf, struct lp_st
     return NULL;
 }
 
-static lp_status compare_keys(struct lp_diff *d, const struct lp_gguf *a, const struct lp_gguf *b,
+static lp_status compare_keys(struct lp_compare *d, const struct lp_gguf *a, const struct lp_gguf *b,
                               struct lp_err *err) {
     size_t most = lp_gguf_n_kv(a) + lp_gguf_n_kv(b);
     if (!(d->keys = lp_alloc(most, sizeof *d->keys)))
@@ -40,11 +40,11 @@ static lp_status compare_keys(struct lp_diff *d, const struct lp_gguf *a, const 
         if (other && same_value(mine, other))
             d->n_equal_keys++;
         else
-            d->keys[d->n_keys++] = (struct lp_diff_key){mine->key, mine, other};
+            d->keys[d->n_keys++] = (struct lp_compare_key){mine->key, mine, other};
     }
     for (uint64_t i = 0; i < lp_gguf_n_kv(b); i++) {
         const struct lp_gguf_kv *kv = lp_gguf_kv_at(b, i);
-        if (!find_kv(a, kv->key)) d->keys[d->n_keys++] = (struct lp_diff_key){kv->key, NULL, kv};
+        if (!find_kv(a, kv->key)) d->keys[d->n_keys++] = (struct lp_compare_key){kv->key, NULL, kv};
     }
     return LP_OK;
 }
@@ -87,14 +87,14 @@ static bool same_bytes(const struct lp_gguf_tensor *a, const struct lp_gguf_tens
     return true;
 }
 
-static void compare_values(struct lp_diff_tensor *t, float *x, float *y, size_t room) {
+static void compare_values(struct lp_compare_tensor *t, float *x, float *y, size_t room) {
     const struct lp_type_info *a = lp_type_info((uint32_t)t->a->type),
                               *b = lp_type_info((uint32_t)t->b->type);
     uint64_t n_in = t->a->ne[0], n_rows = t->a->ne[1] * t->a->ne[2] * t->a->ne[3];
     t->cosine = 1;
     if (!a->dequant || !b->dequant || same_bytes(t->a, t->b)) {
-        t->state = same_bytes(t->a, t->b) ? LP_DIFF_EQUAL : LP_DIFF_VALUES;
-        if (t->state == LP_DIFF_VALUES) t->rms = t->cosine = t->largest = NAN;
+        t->state = same_bytes(t->a, t->b) ? LP_COMPARE_EQUAL : LP_COMPARE_VALUES;
+        if (t->state == LP_COMPARE_VALUES) t->rms = t->cosine = t->largest = NAN;
         return;
     }
     // pieces of rows: a multiple of every block, but for the last of a row
@@ -108,7 +108,7 @@ static void compare_values(struct lp_diff_tensor *t, float *x, float *y, size_t 
             add_values(&s, x, y, n);
         }
     t->n_nonfinite = s.n_nonfinite;
-    t->state = s.differ || s.n_nonfinite ? LP_DIFF_VALUES : LP_DIFF_EQUAL;
+    t->state = s.differ || s.n_nonfinite ? LP_COMPARE_VALUES : LP_COMPARE_EQUAL;
     t->rms = s.a > 0 ? sqrt(s.error / s.a) : s.error > 0 ? INFINITY : 0;
     t->cosine = s.a > 0 && s.b > 0 ? s.product / sqrt(s.a * s.b) : s.a == s.b;
     t->largest = s.largest;
@@ -117,7 +117,7 @@ static void compare_values(struct lp_diff_tensor *t, float *x, float *y, size_t 
 // ---- tensors
 
 struct job {
-    struct lp_diff *diff;
+    struct lp_compare *diff;
     struct lp_progress bar;
     _Atomic uint64_t next, done_bytes;
     atomic_bool failed;
@@ -130,8 +130,8 @@ static void compare_some(void *user, int worker, int n_workers) {
     if (!x || !y) job->failed = true;
     for (uint64_t i;
          !job->failed && (i = atomic_fetch_add(&job->next, 1)) < job->diff->n_tensors;) {
-        struct lp_diff_tensor *t = &job->diff->tensors[i];
-        if (t->state != LP_DIFF_EQUAL) continue;
+        struct lp_compare_tensor *t = &job->diff->tensors[i];
+        if (t->state != LP_COMPARE_EQUAL) continue;
         compare_values(t, x, y, PIECE_VALUES);
         uint64_t n = t->a->n_bytes + t->b->n_bytes;
         uint64_t done = atomic_fetch_add(&job->done_bytes, n) + n;
@@ -141,25 +141,25 @@ static void compare_some(void *user, int worker, int n_workers) {
     lp_free(y);
 }
 
-static void pair_up(struct lp_diff *d, const struct lp_gguf *a, const struct lp_gguf *b) {
+static void pair_up(struct lp_compare *d, const struct lp_gguf *a, const struct lp_gguf *b) {
     for (uint64_t i = 0; i < lp_gguf_n_tensors(a); i++) {
         const struct lp_gguf_tensor *t = lp_gguf_tensor_at(a, i),
                                     *other = lp_gguf_find_tensor(b, t->name);
-        struct lp_diff_tensor pair = {.name = t->name, .a = t, .b = other};
-        pair.state = !other                                        ? LP_DIFF_ONLY_A
-                     : memcmp(t->ne, other->ne, sizeof t->ne) != 0 ? LP_DIFF_SHAPE
-                                                                   : LP_DIFF_EQUAL;
+        struct lp_compare_tensor pair = {.name = t->name, .a = t, .b = other};
+        pair.state = !other                                        ? LP_COMPARE_ONLY_A
+                     : memcmp(t->ne, other->ne, sizeof t->ne) != 0 ? LP_COMPARE_SHAPE
+                                                                   : LP_COMPARE_EQUAL;
         d->tensors[d->n_tensors++] = pair;
     }
     for (uint64_t i = 0; i < lp_gguf_n_tensors(b); i++) {
         const struct lp_gguf_tensor *t = lp_gguf_tensor_at(b, i);
         if (!lp_gguf_find_tensor(a, t->name))
             d->tensors[d->n_tensors++] =
-                (struct lp_diff_tensor){.name = t->name, .b = t, .state = LP_DIFF_ONLY_B};
+                (struct lp_compare_tensor){.name = t->name, .b = t, .state = LP_COMPARE_ONLY_B};
     }
 }
 
-static lp_status compare_tensors(struct lp_diff *d, const struct lp_diff_options *options,
+static lp_status compare_tensors(struct lp_compare *d, const struct lp_compare_options *options,
                                  uint64_t n_bytes, struct lp_err *err) {
     struct job job = {.diff = d};
     struct lp_workers *workers;
@@ -173,9 +173,9 @@ static lp_status compare_tensors(struct lp_diff *d, const struct lp_diff_options
     return job.failed ? lp_err_memory(err, 2 * PIECE_VALUES * sizeof(float), "values") : LP_OK;
 }
 
-lp_status lp_diff_make(struct lp_diff *out, const struct lp_gguf *a, const struct lp_gguf *b,
-                       const struct lp_diff_options *options, struct lp_err *err) {
-    *out = (struct lp_diff){0};
+lp_status lp_compare_make(struct lp_compare *out, const struct lp_gguf *a, const struct lp_gguf *b,
+                       const struct lp_compare_options *options, struct lp_err *err) {
+    *out = (struct lp_compare){0};
     size_t most = lp_gguf_n_tensors(a) + lp_gguf_n_tensors(b);
     lp_status status = compare_keys(out, a, b, err);
     if (!status && !(out->tensors = lp_alloc(most, sizeof *out->tensors)))
@@ -183,20 +183,20 @@ lp_status lp_diff_make(struct lp_diff *out, const struct lp_gguf *a, const struc
     if (!status) pair_up(out, a, b);
     if (!status)
         status = compare_tensors(out, options, lp_gguf_file_bytes(a) + lp_gguf_file_bytes(b), err);
-    if (status) lp_diff_release(out);
+    if (status) lp_compare_release(out);
     return status;
 }
 
-void lp_diff_release(struct lp_diff *diff) {
+void lp_compare_release(struct lp_compare *diff) {
     lp_free(diff->keys);
     lp_free(diff->tensors);
-    *diff = (struct lp_diff){0};
+    *diff = (struct lp_compare){0};
 }
 
-bool lp_diff_is_empty(const struct lp_diff *diff) {
+bool lp_compare_is_empty(const struct lp_compare *diff) {
     bool empty = diff->n_keys == 0;
     for (size_t i = 0; i < diff->n_tensors && empty; i++)
-        empty = diff->tensors[i].state == LP_DIFF_EQUAL &&
+        empty = diff->tensors[i].state == LP_COMPARE_EQUAL &&
                 diff->tensors[i].a->type == diff->tensors[i].b->type;
     return empty;
 }
