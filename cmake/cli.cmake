@@ -1,8 +1,8 @@
 pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET libedit)
 lp_folder(cli
-  SOURCES cli/args.c cli/ids.c cli/npy.c cli/peak_memory.c cli/limits.c cli/bench_report.c
-          cli/inspect_report.c cli/inspect_tensors.c cli/inspect_memory.c cli/inspect_print.c cli/cmd_run.c cli/cmd_serve.c cli/cmd_dump.c
-          cli/cmd_tokenize.c cli/cmd_inspect.c cli/cmd_bench.c
+  SOURCES cli/args.c cli/json_build.c cli/ids.c cli/npy.c cli/peak_memory.c cli/limits.c cli/bench_report.c
+          cli/inspect_report.c cli/inspect_tensors.c cli/inspect_memory.c cli/inspect_print.c
+          cli/cmd_run.c cli/cmd_serve.c cli/cmd_dump.c cli/cmd_tokenize.c cli/cmd_inspect.c cli/cmd_bench.c
           cli/cmd_trace.c cli/cmd_probe.c cli/probe_dir.c
           cli/find_model.c cli/model_folder.c cli/near_name.c cli/remote_name.c cli/shell_quote.c
           cli/sample_options.c cli/generator.c cli/reply_view.c cli/interrupt.c

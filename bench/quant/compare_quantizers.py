@@ -187,7 +187,7 @@ def main():
                 rows.append([type_, *(f"{v:.0f}" if v >= 10 else f"{v:.1f}" for v in (*plain, *weighted))])
             table(["million values/s", "limpid", "llama.cpp", "limpid, importances", "llama.cpp, importances"], rows)
         print(f"The largest ratio is {worst:.4f}.")
-        return worst > 1.0001
+        return int(worst > 1.0001)
 
 
 if __name__ == "__main__":

@@ -147,6 +147,11 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
     memcpy(rows, table, sizeof table);
 }
 
+int lp_check_threads(const struct lp_command *command, int64_t threads) {
+    if (threads <= 1024) return LP_EXIT_OK;
+    return lp_usage(command, "--threads is %lld, expected 1 to 1024", (long long)threads);
+}
+
 // A value that no file could make right is wrong usage, like an unknown option.
 int lp_fail_setting(const limpid_error *err) {
     lp_fail(err);

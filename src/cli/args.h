@@ -61,12 +61,11 @@ int lp_fail_setting(const limpid_error *err); // the same, but INVALID is LP_EXI
 int lp_fail_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int lp_usage(const struct lp_command *command, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+// LP_EXIT_OK, or LP_EXIT_USAGE after printing that there are more threads than any machine has.
+int lp_check_threads(const struct lp_command *command, int64_t threads);
 
 extern const struct lp_command lp_cmd_run, lp_cmd_serve, lp_cmd_dump, lp_cmd_tokenize,
-    lp_cmd_inspect, lp_cmd_doctor, lp_cmd_trace, lp_cmd_probe, lp_cmd_bench,
-    lp_cmd_synth, lp_cmd_diff;
-extern const struct lp_command lp_cmd_quantize, lp_cmd_imatrix;
-extern const struct lp_command lp_cmd_convert;
-extern const struct lp_command lp_cmd_merge, lp_cmd_split;
+    lp_cmd_inspect, lp_cmd_doctor, lp_cmd_trace, lp_cmd_probe, lp_cmd_bench, lp_cmd_merge,
+    lp_cmd_split, lp_cmd_diff, lp_cmd_quantize, lp_cmd_imatrix, lp_cmd_convert, lp_cmd_synth;
 
 #endif

@@ -3,29 +3,19 @@
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/clean.h"
 #include "cli/args.h"
 #include "cli/diff_print.h"
 #include "cli/find_model.h"
+#include "cli/json_build.h"
 #include "engine/model_file.h"
 #include "files/compare.h"
 #include "files/compare_run.h"
 
 #define MAX_VALUE_BYTES 80
-#define LP_DIFF_DIFFERENT 1 // exit status, as of cmp and diff
-#define LP_DIFF_FAILED 2
-
-static json_t *clean(struct lp_str text) {
-    char buffer[LP_CLEAN_MAX_BYTES];
-    return json_string(lp_clean_text(buffer, sizeof buffer, text));
-}
-
-static json_t *number_or_null(double value) {
-    return isfinite(value) ? json_real(value) : json_null();
-}
+enum { EXIT_DIFFERENT = 1, EXIT_FAILED = 2 }; // as of cmp and diff
 
 static json_t *value_text(const struct lp_gguf_kv *kv) {
     char text[MAX_VALUE_BYTES + 8];
@@ -45,65 +35,56 @@ static json_t *value_text(const struct lp_gguf_kv *kv) {
     return json_string(text);
 }
 
-static json_t *keys_json(const struct lp_compare *d) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < d->n_keys; i++) {
-        const struct lp_compare_key *k = &d->keys[i];
-        json_t *row = json_object();
-        json_object_set_new(row, "key", clean(k->key));
-        json_object_set_new(row, "a", value_text(k->a));
-        json_object_set_new(row, "b", value_text(k->b));
-        json_array_append_new(list, row);
-    }
-    return list;
-}
-
-static json_t *shape_json(const struct lp_gguf_tensor *t) {
-    json_t *shape = json_array();
-    for (uint32_t i = 0; t && i < t->n_dims; i++)
-        json_array_append_new(shape, json_integer((json_int_t)t->ne[i]));
-    return shape;
-}
-
-static json_t *tensor_json(const struct lp_compare_tensor *t, bool values) {
-    static const char *const states[] = {"equal", "different", "shape", "only_a", "only_b"};
+static json_t *key_json(bool *failed, const struct lp_compare_key *k) {
     json_t *row = json_object();
-    bool compared = values && t->state <= LP_COMPARE_VALUES;
-    json_object_set_new(row, "name", clean(t->name));
-    json_object_set_new(
-        row, "state",
-        json_string(values || t->state > LP_COMPARE_VALUES ? states[t->state] : "not compared"));
-    json_object_set_new(row, "type_a",
-                        t->a ? json_string(lp_type_info((uint32_t)t->a->type)->name) : json_null());
-    json_object_set_new(row, "type_b",
-                        t->b ? json_string(lp_type_info((uint32_t)t->b->type)->name) : json_null());
-    json_object_set_new(row, "shape_a", shape_json(t->a));
-    json_object_set_new(row, "shape_b", shape_json(t->b));
-    json_object_set_new(row, "rms", compared ? number_or_null(t->rms) : json_null());
-    json_object_set_new(row, "cosine", compared ? number_or_null(t->cosine) : json_null());
-    json_object_set_new(row, "largest", compared ? number_or_null(t->largest) : json_null());
-    json_object_set_new(row, "not_finite", json_integer((json_int_t)t->n_nonfinite));
+    lp_json_build_put(failed, row, "key", lp_json_build_text(k->key));
+    lp_json_build_put(failed, row, "a", value_text(k->a));
+    lp_json_build_put(failed, row, "b", value_text(k->b));
     return row;
 }
 
-static json_t *run_json(const struct lp_compare_run *run) {
+static void put_side(bool *failed, json_t *row, const char *type, const char *shape,
+                     const struct lp_gguf_tensor *t) {
+    lp_json_build_put(failed, row, type, t ? lp_json_build_type(t->type) : json_null());
+    lp_json_build_put(failed, row, shape, t ? lp_json_build_shape(t) : json_array());
+}
+
+static json_t *tensor_json(bool *failed, const struct lp_compare_tensor *t, bool values) {
+    static const char *const states[] = {"equal", "different", "shape", "only_a", "only_b"};
+    json_t *row = json_object();
+    bool has_pair = t->state <= LP_COMPARE_VALUES, compared = values && has_pair;
+    const char *state = has_pair && !values ? "not compared" : states[t->state];
+    lp_json_build_put(failed, row, "name", lp_json_build_text(t->name));
+    lp_json_build_put(failed, row, "state", json_string(state));
+    put_side(failed, row, "type_a", "shape_a", t->a);
+    put_side(failed, row, "type_b", "shape_b", t->b);
+    lp_json_build_put(failed, row, "rms", lp_json_build_number(compared ? t->rms : NAN));
+    lp_json_build_put(failed, row, "cosine", lp_json_build_number(compared ? t->cosine : NAN));
+    lp_json_build_put(failed, row, "largest", lp_json_build_number(compared ? t->largest : NAN));
+    lp_json_build_put(failed, row, "not_finite", lp_json_build_count(t->n_nonfinite));
+    return row;
+}
+
+static json_t *layer_json(bool *failed, const struct lp_compare_layer *l) {
+    json_t *row = json_object();
+    lp_json_build_put(failed, row, "layer", json_integer(l->layer));
+    lp_json_build_put(failed, row, "rms", lp_json_build_number(l->rms));
+    lp_json_build_put(failed, row, "cosine", lp_json_build_number(l->cosine));
+    lp_json_build_put(failed, row, "worst_cosine", lp_json_build_number(l->worst_cosine));
+    return row;
+}
+
+static json_t *run_json(bool *failed, const struct lp_compare_run *run) {
     json_t *object = json_object(), *layers = json_array();
-    json_object_set_new(object, "tokens", json_integer(run->n_tokens));
-    for (int32_t i = 0; i < run->n_layers; i++) {
-        const struct lp_compare_layer *l = &run->layers[i];
-        json_t *row = json_object();
-        json_object_set_new(row, "layer", json_integer(l->layer));
-        json_object_set_new(row, "rms", number_or_null(l->rms));
-        json_object_set_new(row, "cosine", number_or_null(l->cosine));
-        json_object_set_new(row, "worst_cosine", number_or_null(l->worst_cosine));
-        json_array_append_new(layers, row);
-    }
-    json_object_set_new(object, "layers", layers);
-    json_object_set_new(object, "jump_layer", json_integer(run->jump_layer));
-    json_object_set_new(object, "jump", number_or_null(run->jump));
-    json_object_set_new(object, "kl", number_or_null(run->kl));
-    json_object_set_new(object, "max_kl", number_or_null(run->max_kl));
-    json_object_set_new(object, "same_top", number_or_null(run->same_top));
+    for (int32_t i = 0; i < run->n_layers; i++)
+        lp_json_build_add(failed, layers, layer_json(failed, &run->layers[i]));
+    lp_json_build_put(failed, object, "tokens", json_integer(run->n_tokens));
+    lp_json_build_put(failed, object, "layers", layers);
+    lp_json_build_put(failed, object, "jump_layer", json_integer(run->jump_layer));
+    lp_json_build_put(failed, object, "jump", lp_json_build_number(run->jump));
+    lp_json_build_put(failed, object, "kl", lp_json_build_number(run->kl));
+    lp_json_build_put(failed, object, "max_kl", lp_json_build_number(run->max_kl));
+    lp_json_build_put(failed, object, "same_top", lp_json_build_number(run->same_top));
     return object;
 }
 
@@ -113,19 +94,25 @@ struct settings {
     int64_t threads;
 };
 
-static json_t *report_json(const struct settings *s, const struct lp_compare *d,
+// NULL without memory.
+static json_t *report_json(const struct settings *s, const struct lp_compare *c,
                            const struct lp_compare_run *run) {
-    json_t *root = json_object(), *tensors = json_array();
-    json_object_set_new(root, "a", json_string(s->paths[0]));
-    json_object_set_new(root, "b", json_string(s->paths[1]));
-    json_object_set_new(root, "same", json_boolean(lp_compare_is_empty(d)));
-    json_object_set_new(root, "equal_keys", json_integer((json_int_t)d->n_equal_keys));
-    json_object_set_new(root, "keys", keys_json(d));
-    for (size_t i = 0; i < d->n_tensors; i++)
-        json_array_append_new(tensors, tensor_json(&d->tensors[i], !s->no_values));
-    json_object_set_new(root, "tensors", tensors);
-    if (run) json_object_set_new(root, "prompt", run_json(run));
-    return root;
+    bool failed = false;
+    json_t *root = json_object(), *keys = json_array(), *tensors = json_array();
+    for (size_t i = 0; i < c->n_keys; i++)
+        lp_json_build_add(&failed, keys, key_json(&failed, &c->keys[i]));
+    for (size_t i = 0; i < c->n_tensors; i++)
+        lp_json_build_add(&failed, tensors, tensor_json(&failed, &c->tensors[i], !s->no_values));
+    lp_json_build_put(&failed, root, "a", lp_json_build_text(lp_str_from(s->paths[0])));
+    lp_json_build_put(&failed, root, "b", lp_json_build_text(lp_str_from(s->paths[1])));
+    lp_json_build_put(&failed, root, "same", json_boolean(lp_compare_is_empty(c)));
+    lp_json_build_put(&failed, root, "equal_keys", lp_json_build_count(c->n_equal_keys));
+    lp_json_build_put(&failed, root, "keys", keys);
+    lp_json_build_put(&failed, root, "tensors", tensors);
+    if (run) lp_json_build_put(&failed, root, "prompt", run_json(&failed, run));
+    if (!failed) return root;
+    json_decref(root);
+    return NULL;
 }
 
 static int run_prompt(const struct settings *s, char *const paths[2], struct lp_compare_run *out) {
@@ -140,43 +127,42 @@ static int run_prompt(const struct settings *s, char *const paths[2], struct lp_
     limpid_model_close(models[1]);
     if (!status) return LP_EXIT_OK;
     lp_fail(&err);
-    return LP_DIFF_FAILED;
+    return EXIT_FAILED;
 }
 
-static int print_report(const struct settings *s, const struct lp_compare *d,
+static int print_report(const struct settings *s, const struct lp_compare *c,
                         const struct lp_compare_run *run) {
-    json_t *report = report_json(s, d, run);
+    json_t *report = report_json(s, c, run);
     if (!report) {
         lp_fail_text("out of memory: the report");
-        return LP_DIFF_FAILED;
+        return EXIT_FAILED;
     }
-    if (s->json) {
-        json_dumpf(report, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(8));
-        putchar('\n');
-    } else
-        lp_diff_print(report, s->list, stdout);
+    if (!s->json) lp_diff_print(report, s->list, stdout);
+    bool written = s->json ? lp_json_build_print(report) : fflush(stdout) == 0;
     json_decref(report);
-    return lp_compare_is_empty(d) ? LP_EXIT_OK : LP_DIFF_DIFFERENT;
+    if (written) return lp_compare_is_empty(c) ? LP_EXIT_OK : EXIT_DIFFERENT;
+    lp_fail_text("cannot write the report");
+    return EXIT_FAILED;
 }
 
 static int compare(const struct settings *s, char *const paths[2]) {
     struct lp_model_file files[2] = {{0}, {0}};
     struct lp_err err;
-    struct lp_compare diff = {0};
+    struct lp_compare found = {0};
     struct lp_compare_run run = {0};
     struct lp_compare_options options = {.n_threads = (int)s->threads, .no_values = s->no_values};
     int result = LP_EXIT_OK;
     lp_status status = lp_model_file_open(&files[0], paths[0], (int)s->threads, &err);
     if (!status) status = lp_model_file_open(&files[1], paths[1], (int)s->threads, &err);
-    if (!status) status = lp_compare_make(&diff, files[0].gguf, files[1].gguf, &options, &err);
+    if (!status) status = lp_compare_make(&found, files[0].gguf, files[1].gguf, &options, &err);
     if (status) {
         lp_fail((limpid_error *)&err);
-        result = LP_DIFF_FAILED;
+        result = EXIT_FAILED;
     }
     if (!result && s->prompt) result = run_prompt(s, paths, &run);
-    if (!result) result = print_report(s, &diff, s->prompt ? &run : NULL);
+    if (!result) result = print_report(s, &found, s->prompt ? &run : NULL);
     lp_compare_run_release(&run);
-    lp_compare_release(&diff);
+    lp_compare_release(&found);
     lp_model_file_close(&files[0]);
     lp_model_file_close(&files[1]);
     return result;
@@ -197,12 +183,10 @@ static int run(int argc, char **argv) {
                                sizeof options / sizeof options[0], s.paths, 2);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!s.paths[0] || !s.paths[1]) return lp_usage(&lp_cmd_diff, "two models are needed, A and B");
-    if (s.threads > 1024)
-        return lp_usage(&lp_cmd_diff, "--threads is %lld, expected 1 to 1024",
-                        (long long)s.threads);
+    if (lp_check_threads(&lp_cmd_diff, s.threads)) return LP_EXIT_USAGE;
     char *paths[2] = {NULL, NULL};
     for (int i = 0; i < 2 && !status; i++)
-        if (lp_find_model(&paths[i], s.paths[i], &lp_cmd_diff)) status = LP_DIFF_FAILED;
+        if (lp_find_model(&paths[i], s.paths[i], &lp_cmd_diff)) status = EXIT_FAILED;
     if (!status) status = compare(&s, paths);
     lp_free(paths[0]);
     lp_free(paths[1]);

@@ -8,6 +8,7 @@
 #include "cli/args.h"
 #include "cli/find_model.h"
 #include "cli/inspect.h"
+#include "cli/json_build.h"
 #include "engine/engine.h"
 
 static bool parse_kv_type(const char *name, lp_type *out) {
@@ -64,16 +65,10 @@ static void look_at_text(struct lp_inspect *in) {
 static int print(const struct lp_inspect *in, bool json, bool sections_only) {
     json_t *report = lp_inspect_report(in);
     if (!report) return lp_fail_text("out of memory: the report");
-    int status = LP_EXIT_OK;
-    if (json) {
-        if (json_dumpf(report, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8)))
-            status = lp_fail_text("cannot write the report");
-        putchar('\n');
-    } else
-        lp_inspect_print(report, sections_only, stdout);
+    if (!json) lp_inspect_print(report, sections_only, stdout);
+    bool written = json ? lp_json_build_print(report) : fflush(stdout) == 0;
     json_decref(report);
-    if (fflush(stdout) != 0 && !status) status = lp_fail_text("cannot write the report");
-    return status;
+    return written ? LP_EXIT_OK : lp_fail_text("cannot write the report");
 }
 
 // What keeps the model from running; a template that cannot be used does not.
@@ -148,9 +143,7 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
     if (in->n_kv_tokens > INT32_MAX / 2)
         return lp_usage(&lp_cmd_inspect, "--kv-tokens is %lld, expected at most %d",
                         (long long)in->n_kv_tokens, INT32_MAX / 2);
-    if (c->threads > 1024)
-        return lp_usage(&lp_cmd_inspect, "--threads is %lld, expected 1 to 1024",
-                        (long long)c->threads);
+    if (lp_check_threads(&lp_cmd_inspect, c->threads)) return LP_EXIT_USAGE;
     limpid_error err;
     if (c->log && limpid_set_log_level(c->log, &err)) return lp_fail(&err);
     return LP_EXIT_OK;

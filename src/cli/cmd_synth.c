@@ -1,6 +1,5 @@
 // limpid synth: a model file with random weights, for tests of speed and scale.
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/args.h"
 #include "files/synth.h"
@@ -54,12 +53,14 @@ static int run(int argc, char **argv) {
     }
     if (!positional[0] || !positional[1])
         return lp_usage(&lp_cmd_synth, "MODEL and OUT.gguf are needed; --list names the models");
-    if (threads > 1024)
-        return lp_usage(&lp_cmd_synth, "--threads is %lld, expected 1 to 1024", (long long)threads);
+    if (lp_check_threads(&lp_cmd_synth, threads)) return LP_EXIT_USAGE;
     char layers_set[48];
     snprintf(layers_set, sizeof layers_set, "num_hidden_layers=%lld", (long long)layers);
     if (layers && sets.n == LP_MAX_TEXTS)
-        return lp_usage(&lp_cmd_synth, "--set is given too often");
+        return lp_usage(&lp_cmd_synth,
+                        "--set is given %d times, expected fewer where --layers is "
+                        "given too",
+                        LP_MAX_TEXTS);
     if (layers) sets.items[sets.n++] = layers_set;
     o.model = positional[0];
     o.path = positional[1];

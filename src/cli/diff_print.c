@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 #define N_WORST 12
 #define N_KEYS 24
 
@@ -16,6 +18,19 @@ static double real(const json_t *object, const char *key, double otherwise) {
     return json_is_number(value) ? json_number_value(value) : otherwise;
 }
 
+static long long integer(const json_t *object, const char *key) {
+    return (long long)json_integer_value(json_object_get(object, key));
+}
+
+// Where it is null, the value is not finite.
+static void print_figure(const json_t *object, const char *key, const char *format, FILE *to) {
+    const json_t *value = json_object_get(object, key);
+    if (json_is_number(value))
+        fprintf(to, format, json_number_value(value));
+    else
+        fputs("  not finite", to);
+}
+
 static bool has_state(const json_t *row, const char *state) {
     return strcmp(text(row, "state"), state) == 0;
 }
@@ -24,8 +39,7 @@ static void print_keys(const json_t *r, bool all, FILE *to) {
     const json_t *keys = json_object_get(r, "keys");
     json_t *row;
     size_t i, n = json_array_size(keys);
-    fprintf(to, "metadata   %lld keys are equal, %zu differ\n",
-            (long long)json_integer_value(json_object_get(r, "equal_keys")), n);
+    fprintf(to, "metadata   %lld keys are equal, %zu differ\n", integer(r, "equal_keys"), n);
     json_array_foreach(keys, i, row) {
         if (!all && i == N_KEYS) {
             fprintf(to, "  and %zu more (--tensors lists everything)\n", n - i);
@@ -36,7 +50,7 @@ static void print_keys(const json_t *r, bool all, FILE *to) {
 }
 
 struct counts {
-    size_t n, equal, different, shape, only_a, only_b, types, not_finite;
+    size_t n, equal, different, shape, only_a, only_b, types;
 };
 
 static struct counts count(const json_t *tensors) {
@@ -52,7 +66,6 @@ static struct counts count(const json_t *tensors) {
         c.only_b += has_state(row, "only_b");
         c.types += strcmp(text(row, "type_a"), text(row, "type_b")) != 0 &&
                    !has_state(row, "only_a") && !has_state(row, "only_b");
-        c.not_finite += json_integer_value(json_object_get(row, "not_finite")) > 0;
     }
     return c;
 }
@@ -70,9 +83,8 @@ static void print_values(const json_t *row, FILE *to) {
     else
         fprintf(to, "  %.2e  %.9f  %.2e", real(row, "rms", 0), real(row, "cosine", 0),
                 real(row, "largest", 0));
-    if (json_integer_value(json_object_get(row, "not_finite")))
-        fprintf(to, "  %lld values not finite in one of them",
-                (long long)json_integer_value(json_object_get(row, "not_finite")));
+    if (integer(row, "not_finite"))
+        fprintf(to, "  %lld values not finite in one of them", integer(row, "not_finite"));
 }
 
 static void print_tensor(const json_t *row, FILE *to) {
@@ -93,11 +105,11 @@ static void print_tensor(const json_t *row, FILE *to) {
     fputc('\n', to);
 }
 
-// By what is most wrong with it.
+// By what is most wrong with it: what cannot be compared comes before all errors; -1: nothing.
 static double badness(const json_t *row) {
     if (has_state(row, "shape")) return 4e9;
     if (has_state(row, "only_a") || has_state(row, "only_b")) return 3e9;
-    if (json_integer_value(json_object_get(row, "not_finite"))) return 2e9;
+    if (integer(row, "not_finite")) return 2e9;
     if (has_state(row, "different")) return real(row, "rms", 1e9);
     return -1;
 }
@@ -109,8 +121,11 @@ static int by_badness(const void *a, const void *b) {
 
 static void print_worst(const json_t *tensors, FILE *to) {
     size_t n = json_array_size(tensors), shown = 0, i;
-    json_t **rows = calloc(n ? n : 1, sizeof *rows), *row;
-    if (!rows) return;
+    json_t **rows = lp_alloc(n, sizeof *rows), *row;
+    if (!rows) {
+        fputs("  out of memory: the worst tensors\n", to);
+        return;
+    }
     json_array_foreach(tensors, i, row) rows[i] = row;
     qsort(rows, n, sizeof *rows, by_badness);
     for (i = 0; i < n && badness(rows[i]) >= 0; i++)
@@ -119,7 +134,7 @@ static void print_worst(const json_t *tensors, FILE *to) {
             shown++;
         }
     if (i > shown) fprintf(to, "  and %zu more (--tensors lists all)\n", i - shown);
-    free(rows);
+    lp_free(rows);
 }
 
 static void print_tensors(const json_t *r, bool all, FILE *to) {
@@ -147,23 +162,27 @@ static void print_run(const json_t *run, FILE *to) {
     size_t i;
     if (!run) return;
     fprintf(to, "prompt     %lld tokens; the residual stream after each layer, B against A\n",
-            (long long)json_integer_value(json_object_get(run, "tokens")));
+            integer(run, "tokens"));
     fputs("  layer       rms error  cosine       worst token\n", to);
     json_array_foreach(json_object_get(run, "layers"), i, row) {
-        long long layer = (long long)json_integer_value(json_object_get(row, "layer"));
         char name[24] = "embeddings";
-        if (layer >= 0) snprintf(name, sizeof name, "%lld", layer);
-        fprintf(to, "  %-10s  %.2e   %.9f  %.9f\n", name, real(row, "rms", 0),
-                real(row, "cosine", 0), real(row, "worst_cosine", 0));
+        if (integer(row, "layer") >= 0) snprintf(name, sizeof name, "%lld", integer(row, "layer"));
+        fprintf(to, "  %-10s", name);
+        print_figure(row, "rms", "  %.2e ", to);
+        print_figure(row, "cosine", "  %.9f", to);
+        print_figure(row, "worst_cosine", "  %.9f", to);
+        fputc('\n', to);
     }
-    long long jump = (long long)json_integer_value(json_object_get(run, "jump_layer"));
-    if (jump >= 0)
-        fprintf(to, "  the error grows most at layer %lld, by a factor of %.1f\n", jump,
-                real(run, "jump", 0));
-    fprintf(to,
-            "next token KL(A || B) %.3g nats on average, %.3g at most; the most probable token is "
-            "the same at %.1f %% of the places\n",
-            real(run, "kl", 0), real(run, "max_kl", 0), 100 * real(run, "same_top", 0));
+    if (integer(run, "jump_layer") >= 0) {
+        fprintf(to, "  the error grows most at layer %lld, by a factor of",
+                integer(run, "jump_layer"));
+        print_figure(run, "jump", " %.1f\n", to);
+    }
+    fputs("next token KL(A || B)", to);
+    print_figure(run, "kl", " %.3g nats on average", to);
+    print_figure(run, "max_kl", ", %.3g at most", to);
+    fprintf(to, "; the most probable token is the same at %.1f %% of the places\n",
+            100 * real(run, "same_top", 0));
 }
 
 void lp_diff_print(const json_t *r, bool all, FILE *to) {

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-// all: every tensor, in the order of the files; else the worst few.
+// all: every key and tensor, in the order of the files; else the first keys and the worst tensors.
 void lp_diff_print(const json_t *report, bool all, FILE *to);
 
 #endif

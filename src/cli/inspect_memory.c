@@ -20,14 +20,14 @@ static json_t *device_json(struct lp_inspect_builder *b, uint64_t total) {
     uint64_t experts = expert_bytes(b->in), available = lp_memory_available();
     json_t *device = json_object();
     lp_inspect_put(b, device, "device", json_string(b->in->dev->backend->name));
-    lp_inspect_put(b, device, "expert_bytes", lp_inspect_number(experts));
+    lp_inspect_put(b, device, "expert_bytes", lp_json_build_count(experts));
     lp_inspect_put(
         b, device, "other_weight_bytes",
-        lp_inspect_number(p->mapped_bytes + p->memory_bytes + p->float32_bytes - experts));
-    lp_inspect_put(b, device, "kv_bytes", lp_inspect_number(p->kv_bytes));
-    lp_inspect_put(b, device, "step_bytes", lp_inspect_number(p->step_bytes));
-    lp_inspect_put(b, device, "total_bytes", lp_inspect_number(total));
-    lp_inspect_put(b, device, "available_bytes", lp_inspect_number(available));
+        lp_json_build_count(p->mapped_bytes + p->memory_bytes + p->float32_bytes - experts));
+    lp_inspect_put(b, device, "kv_bytes", lp_json_build_count(p->kv_bytes));
+    lp_inspect_put(b, device, "step_bytes", lp_json_build_count(p->step_bytes));
+    lp_inspect_put(b, device, "total_bytes", lp_json_build_count(total));
+    lp_inspect_put(b, device, "available_bytes", lp_json_build_count(available));
     lp_inspect_put(b, device, "fits", available ? json_boolean(total <= available) : json_null());
     return device;
 }
@@ -42,13 +42,13 @@ json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
     lp_inspect_put(b, object, "kv_tokens", json_integer(b->in->n_kv_tokens));
     lp_inspect_put(b, object, "chunk", json_integer(p->chunk));
     lp_inspect_put(b, object, "kv_type", json_string(lp_type_info(b->in->kv_type)->name));
-    lp_inspect_put(b, object, "mapped_bytes", lp_inspect_number(p->mapped_bytes));
-    lp_inspect_put(b, object, "memory_bytes", lp_inspect_number(p->memory_bytes));
-    lp_inspect_put(b, object, "float32_bytes", lp_inspect_number(p->float32_bytes));
-    lp_inspect_put(b, object, "kv_bytes_per_token", lp_inspect_number(p->kv_token_bytes));
-    lp_inspect_put(b, object, "kv_bytes", lp_inspect_number(p->kv_bytes));
-    lp_inspect_put(b, object, "step_bytes", lp_inspect_number(p->step_bytes));
-    lp_inspect_put(b, object, "total_bytes", lp_inspect_number(total));
+    lp_inspect_put(b, object, "mapped_bytes", lp_json_build_count(p->mapped_bytes));
+    lp_inspect_put(b, object, "memory_bytes", lp_json_build_count(p->memory_bytes));
+    lp_inspect_put(b, object, "float32_bytes", lp_json_build_count(p->float32_bytes));
+    lp_inspect_put(b, object, "kv_bytes_per_token", lp_json_build_count(p->kv_token_bytes));
+    lp_inspect_put(b, object, "kv_bytes", lp_json_build_count(p->kv_bytes));
+    lp_inspect_put(b, object, "step_bytes", lp_json_build_count(p->step_bytes));
+    lp_inspect_put(b, object, "total_bytes", lp_json_build_count(total));
     lp_inspect_add(b, devices, device_json(b, total));
     lp_inspect_put(b, object, "devices", devices);
     return object;

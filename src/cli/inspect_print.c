@@ -262,6 +262,20 @@ static void print_kernels(const json_t *r, FILE *to) {
     }
 }
 
+static void print_device(const json_t *d, FILE *to) {
+    const json_t *fits = json_object_get(d, "fits");
+    fprintf(to, "on %s: %s (routed experts %s, other weights %s), ", text(d, "device", ""),
+            SIZE(integer(d, "total_bytes")), SIZE(integer(d, "expert_bytes")),
+            SIZE(integer(d, "other_weight_bytes")));
+    if (json_is_boolean(fits))
+        fprintf(to, "%s available: %s\n", SIZE(integer(d, "available_bytes")),
+                json_is_true(fits)
+                    ? "it fits"
+                    : "it does not fit, weights would be read from disk again and again");
+    else
+        fputs("how much is available is not known\n", to);
+}
+
 static void print_memory(const json_t *r, FILE *to) {
     const json_t *m = json_object_get(r, "memory");
     json_t *d;
@@ -280,13 +294,7 @@ static void print_memory(const json_t *r, FILE *to) {
             SIZE(integer(m, "kv_bytes")));
     fprintf(to, "  buffers of a step                   %12s\n", SIZE(integer(m, "step_bytes")));
     fprintf(to, "  together                            %12s\n", SIZE(integer(m, "total_bytes")));
-    json_array_foreach(json_object_get(m, "devices"), i, d) fprintf(
-        to, "on %s: %s (routed experts %s, other weights %s), %s available: %s\n",
-        text(d, "device", ""), SIZE(integer(d, "total_bytes")), SIZE(integer(d, "expert_bytes")),
-        SIZE(integer(d, "other_weight_bytes")), SIZE(integer(d, "available_bytes")),
-        json_is_true(json_object_get(d, "fits"))
-            ? "it fits"
-            : "it does not fit, weights would be read from disk again and again");
+    json_array_foreach(json_object_get(m, "devices"), i, d) print_device(d, to);
 }
 
 void lp_inspect_print(const json_t *r, bool sections_only, FILE *to) {

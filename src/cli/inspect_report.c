@@ -12,11 +12,7 @@
 
 // The text may quote bytes of the file that are no UTF-8.
 static json_t *error_text(const struct lp_err *err) {
-    return err->status ? lp_inspect_clean(lp_str_from(err->text)) : json_null();
-}
-
-static const char *type_name(lp_type type) {
-    return lp_type_info(type)->name;
+    return err->status ? lp_json_build_text(lp_str_from(err->text)) : json_null();
 }
 
 // ---- the container
@@ -26,7 +22,7 @@ static json_t *files_json(struct lp_inspect_builder *b) {
     for (uint32_t i = 0; i < lp_gguf_n_shards(b->in->gguf); i++) {
         json_t *file = json_object();
         lp_inspect_put(b, file, "path",
-                       lp_inspect_clean(lp_str_from(lp_gguf_shard_path(b->in->gguf, i))));
+                       lp_json_build_text(lp_str_from(lp_gguf_shard_path(b->in->gguf, i))));
         lp_inspect_put(b, file, "alignment", json_integer(lp_gguf_alignment(b->in->gguf, i)));
         lp_inspect_add(b, list, file);
     }
@@ -37,36 +33,23 @@ static json_t *text_or_null(const struct lp_gguf *gguf, const char *key) {
     struct lp_str text;
     bool found = false;
     return lp_gguf_get_str(gguf, key, &text, &found, NULL) == LP_OK && found
-               ? lp_inspect_clean(text)
+               ? lp_json_build_text(text)
                : json_null();
 }
 
 static json_t *element_json(const struct lp_gguf_kv *kv, uint64_t i) {
-    if (kv->element_type == LP_GGUF_STRING) return lp_inspect_clean(kv->strings[i]);
+    if (kv->element_type == LP_GGUF_STRING) return lp_json_build_text(kv->strings[i]);
     if (kv->element_type == LP_GGUF_BOOL) return json_boolean(lp_gguf_int_at(kv, i));
     if (lp_gguf_is_integral(kv->element_type)) return json_integer(lp_gguf_int_at(kv, i));
-    double value = lp_gguf_float_at(kv, i);
-    return value - value == 0 ? json_real(value) : json_null(); // JSON has no infinity
+    return lp_json_build_number(lp_gguf_float_at(kv, i));
 }
 
 // Arrays of the checkpoint that no tensor is made of: how many, by reason.
 static json_t *folder_json(struct lp_inspect_builder *b) {
     const struct lp_hf_plan *plan = b->in->folder;
     json_t *folder = json_object(), *reasons = json_array();
-    for (uint64_t i = 0; i < plan->n_ignored; i++) {
-        const char *reason = plan->ignored[i].reason;
-        json_t *row = NULL, *at;
-        size_t k;
-        json_array_foreach(
-            reasons, k,
-            at) if (strcmp(json_string_value(json_object_get(at, "reason")), reason) == 0) row = at;
-        if (!row) {
-            lp_inspect_add(b, reasons, row = json_object());
-            lp_inspect_put(b, row, "reason", json_string(reason));
-        }
-        json_int_t count = json_integer_value(json_object_get(row, "count"));
-        lp_inspect_put(b, row, "count", json_integer(count + 1));
-    }
+    for (uint64_t i = 0; i < plan->n_ignored && !b->failed; i++)
+        lp_inspect_count_reason(b, reasons, plan->ignored[i].reason);
     lp_inspect_put(b, folder, "ignored", reasons);
     return folder;
 }
@@ -88,12 +71,12 @@ static void put_container(struct lp_inspect_builder *b, json_t *root) {
     for (uint64_t i = 0; i < lp_gguf_n_tensors(gguf); i++)
         parameters += lp_inspect_values(lp_gguf_tensor_at(gguf, i));
     lp_inspect_put(b, root, "files", files_json(b));
-    lp_inspect_put(b, root, "bytes", lp_inspect_number(lp_gguf_file_bytes(gguf)));
+    lp_inspect_put(b, root, "bytes", lp_json_build_count(lp_gguf_file_bytes(gguf)));
     lp_inspect_put(b, root, "gguf_version", json_integer(lp_gguf_version(gguf)));
     lp_inspect_put(b, root, "architecture", text_or_null(gguf, "general.architecture"));
     lp_inspect_put(b, root, "name", text_or_null(gguf, "general.name"));
-    lp_inspect_put(b, root, "n_tensors", lp_inspect_number(lp_gguf_n_tensors(gguf)));
-    lp_inspect_put(b, root, "parameters", lp_inspect_number(parameters));
+    lp_inspect_put(b, root, "n_tensors", lp_json_build_count(lp_gguf_n_tensors(gguf)));
+    lp_inspect_put(b, root, "parameters", lp_json_build_count(parameters));
     lp_inspect_put(b, root, "folder", b->in->folder ? folder_json(b) : json_null());
     lp_inspect_put(b, root, "sampling", sampling_json(b));
     lp_inspect_put(b, root, "can_run", json_boolean(b->in->is_bound && b->in->tokenizer));
@@ -154,20 +137,20 @@ static void put_metadata(struct lp_inspect_builder *b, json_t *root) {
         bool used = is_common_key(kv->key) ||
                     (b->in->has_hparams && lp_hparams_knows_key(b->in->h.arch, kv->key));
         n_used += used;
-        if (!used) lp_inspect_add(b, ignored, lp_inspect_clean(kv->key));
+        if (!used) lp_inspect_add(b, ignored, lp_json_build_text(kv->key));
         if (!b->in->list_metadata) continue;
         json_t *entry = json_object();
-        lp_inspect_put(b, entry, "key", lp_inspect_clean(kv->key));
+        lp_inspect_put(b, entry, "key", lp_json_build_text(kv->key));
         lp_inspect_put(b, entry, "type", json_string(lp_gguf_value_type_name(kv->element_type)));
         if (kv->type == LP_GGUF_ARRAY)
-            lp_inspect_put(b, entry, "count", lp_inspect_number(kv->count));
+            lp_inspect_put(b, entry, "count", lp_json_build_count(kv->count));
         lp_inspect_put(b, entry, "value", value_json(b, kv));
         lp_inspect_put(b, entry, "used", json_boolean(used));
         lp_inspect_add(b, list, entry);
     }
     json_t *summary = json_object();
-    lp_inspect_put(b, summary, "keys", lp_inspect_number(n));
-    lp_inspect_put(b, summary, "used", lp_inspect_number(n_used));
+    lp_inspect_put(b, summary, "keys", lp_json_build_count(n));
+    lp_inspect_put(b, summary, "used", lp_json_build_count(n_used));
     lp_inspect_put(b, summary, "ignored", ignored);
     lp_inspect_put(b, root, "metadata", summary);
     if (b->in->list_metadata)
@@ -184,8 +167,8 @@ static json_t *facts_json(struct lp_inspect_builder *b) {
         const struct lp_fact *f = &b->in->h.facts[i];
         json_t *row = json_object();
         lp_inspect_put(b, row, "name", json_string(f->name));
-        lp_inspect_put(b, row, "value", lp_inspect_clean(lp_str_from(f->value)));
-        lp_inspect_put(b, row, "source", lp_inspect_clean(lp_str_from(f->source)));
+        lp_inspect_put(b, row, "value", lp_json_build_text(lp_str_from(f->value)));
+        lp_inspect_put(b, row, "source", lp_json_build_text(lp_str_from(f->source)));
         lp_inspect_add(b, list, row);
     }
     return list;
@@ -224,7 +207,7 @@ static json_t *kernels_json(struct lp_inspect_builder *b) {
     for (uint32_t type = 0; type < LP_TYPE_COUNT; type++) {
         const char *kernel = seen[type] ? backend->matmul_kernel(in->dev, (lp_type)type) : NULL;
         if (seen[type])
-            lp_inspect_put(b, matmul, type_name((lp_type)type),
+            lp_inspect_put(b, matmul, lp_type_info(type)->name,
                            kernel ? json_string(kernel) : json_null());
     }
     size_t n_ops = mla ? in->h.top_k ? 3 : 2 : 1;
@@ -244,7 +227,7 @@ static json_t *token_json(struct lp_inspect_builder *b, int32_t id) {
     if (id < 0) return json_null();
     json_t *object = json_object();
     lp_inspect_put(b, object, "id", json_integer(id));
-    lp_inspect_put(b, object, "text", lp_inspect_clean(lp_tokenizer_token(b->in->tokenizer, id)));
+    lp_inspect_put(b, object, "text", lp_json_build_text(lp_tokenizer_token(b->in->tokenizer, id)));
     return object;
 }
 

@@ -7,16 +7,6 @@
 #include "cli/inspect_build.h"
 #include "hf/hf_names.h"
 
-static const char *type_name(lp_type type) {
-    return lp_type_info(type)->name;
-}
-
-static json_t *shape_json(struct lp_inspect_builder *b, const struct lp_gguf_tensor *t) {
-    json_t *shape = json_array();
-    for (uint32_t i = 0; i < t->n_dims; i++) lp_inspect_add(b, shape, lp_inspect_number(t->ne[i]));
-    return shape;
-}
-
 struct group {
     json_t *row; // borrowed from the list
     uint64_t count, bytes;
@@ -53,9 +43,9 @@ static struct group *group_of(struct lp_inspect_builder *b, struct grouping *g,
     if (at == LP_MAP_NONE) {
         char *kept = key.failed ? NULL : lp_arena_strndup(&g->keys, key.data, key.len);
         json_t *row = json_object();
-        lp_inspect_put(b, row, "role", lp_inspect_clean(role));
-        lp_inspect_put(b, row, "type", json_string(type_name(t->type)));
-        lp_inspect_put(b, row, "shape", shape_json(b, t));
+        lp_inspect_put(b, row, "role", lp_json_build_text(role));
+        lp_inspect_put(b, row, "type", lp_json_build_type(t->type));
+        lp_inspect_put(b, row, "shape", lp_json_build_shape(t));
         lp_inspect_add(b, list, row);
         if (!kept || !row || !lp_map_add(&g->index, (struct lp_str){kept, key.len}, g->n, NULL))
             b->failed = true;
@@ -79,8 +69,8 @@ json_t *lp_inspect_groups(struct lp_inspect_builder *b) {
         group->bytes += t->n_bytes;
     }
     for (uint32_t i = 0; i < g.n && !b->failed; i++) {
-        lp_inspect_put(b, g.groups[i].row, "count", lp_inspect_number(g.groups[i].count));
-        lp_inspect_put(b, g.groups[i].row, "bytes", lp_inspect_number(g.groups[i].bytes));
+        lp_inspect_put(b, g.groups[i].row, "count", lp_json_build_count(g.groups[i].count));
+        lp_inspect_put(b, g.groups[i].row, "bytes", lp_json_build_count(g.groups[i].bytes));
     }
     lp_map_release(&g.index);
     lp_arena_release(&g.keys);
@@ -101,10 +91,10 @@ json_t *lp_inspect_types(struct lp_inspect_builder *b) {
     for (uint32_t type = 0; type < LP_TYPE_COUNT; type++) {
         if (!count[type]) continue;
         json_t *row = json_object();
-        lp_inspect_put(b, row, "type", json_string(type_name((lp_type)type)));
-        lp_inspect_put(b, row, "count", lp_inspect_number(count[type]));
-        lp_inspect_put(b, row, "parameters", lp_inspect_number(values[type]));
-        lp_inspect_put(b, row, "bytes", lp_inspect_number(bytes[type]));
+        lp_inspect_put(b, row, "type", lp_json_build_type((lp_type)type));
+        lp_inspect_put(b, row, "count", lp_json_build_count(count[type]));
+        lp_inspect_put(b, row, "parameters", lp_json_build_count(values[type]));
+        lp_inspect_put(b, row, "bytes", lp_json_build_count(bytes[type]));
         lp_inspect_put(
             b, row, "bits_per_weight",
             json_real(values[type] ? 8.0 * (double)bytes[type] / (double)values[type] : 0));
@@ -135,12 +125,12 @@ json_t *lp_inspect_tensors(struct lp_inspect_builder *b) {
     for (uint64_t i = 0; i < lp_gguf_n_tensors(in->gguf); i++) {
         const struct lp_gguf_tensor *t = lp_gguf_tensor_at(in->gguf, i);
         json_t *row = json_object();
-        lp_inspect_put(b, row, "name", lp_inspect_clean(t->name));
-        lp_inspect_put(b, row, "type", json_string(type_name(t->type)));
-        lp_inspect_put(b, row, "shape", shape_json(b, t));
-        lp_inspect_put(b, row, "bytes", lp_inspect_number(t->n_bytes));
+        lp_inspect_put(b, row, "name", lp_json_build_text(t->name));
+        lp_inspect_put(b, row, "type", lp_json_build_type(t->type));
+        lp_inspect_put(b, row, "shape", lp_json_build_shape(t));
+        lp_inspect_put(b, row, "bytes", lp_json_build_count(t->n_bytes));
         lp_inspect_put(b, row, "part", json_integer(t->shard));
-        lp_inspect_put(b, row, "offset", lp_inspect_number(t->file_offset));
+        lp_inspect_put(b, row, "offset", lp_json_build_count(t->file_offset));
         if (in->is_bound) {
             const char *reason = ignored_reason(in, &ignored, t->name);
             lp_inspect_put(b, row, "bound", json_boolean(!reason));
@@ -155,36 +145,40 @@ json_t *lp_inspect_tensors(struct lp_inspect_builder *b) {
 
 // ---- what is bound
 
+json_t *lp_inspect_count_reason(struct lp_inspect_builder *b, json_t *list, const char *reason) {
+    json_t *row = NULL;
+    for (size_t i = 0; i < json_array_size(list) && !row; i++) {
+        json_t *at = json_array_get(list, i);
+        if (strcmp(json_string_value(json_object_get(at, "reason")), reason) == 0) row = at;
+    }
+    if (!row) {
+        row = json_object();
+        lp_inspect_put(b, row, "reason", json_string(reason));
+        lp_inspect_add(b, list, row);
+        if (b->failed) return NULL;
+    }
+    json_int_t count = json_integer_value(json_object_get(row, "count"));
+    lp_inspect_put(b, row, "count", json_integer(count + 1));
+    return row;
+}
+
 static json_t *reasons_json(struct lp_inspect_builder *b) {
     const struct lp_binding *binding = &b->in->binding;
     json_t *list = json_array();
-    for (uint64_t i = 0; i < binding->n_ignored; i++) {
-        const char *reason = binding->ignored[i].reason;
-        json_t *row = NULL, *candidate;
-        size_t k;
-        json_array_foreach(
-            list, k, candidate) if (strcmp(json_string_value(json_object_get(candidate, "reason")),
-                                           reason) == 0) row = candidate;
-        if (!row) {
-            row = json_object();
-            lp_inspect_put(b, row, "reason", json_string(reason));
-            lp_inspect_add(b, list, row);
-            if (b->failed) break;
-        }
-        lp_inspect_put(b, row, "count",
-                       json_integer(json_integer_value(json_object_get(row, "count")) + 1));
+    for (uint64_t i = 0; i < binding->n_ignored && !b->failed; i++) {
+        json_t *row = lp_inspect_count_reason(b, list, binding->ignored[i].reason);
+        json_int_t bytes = json_integer_value(json_object_get(row, "bytes"));
         lp_inspect_put(b, row, "bytes",
-                       json_integer(json_integer_value(json_object_get(row, "bytes")) +
-                                    (json_int_t)binding->ignored[i].tensor->n_bytes));
+                       json_integer(bytes + (json_int_t)binding->ignored[i].tensor->n_bytes));
     }
     return list;
 }
 
 json_t *lp_inspect_binding(struct lp_inspect_builder *b) {
     json_t *object = json_object();
-    lp_inspect_put(b, object, "tensors", lp_inspect_number(b->in->binding.n_tensors));
-    lp_inspect_put(b, object, "bound", lp_inspect_number(b->in->binding.n_bound));
-    lp_inspect_put(b, object, "ignored", lp_inspect_number(b->in->binding.n_ignored));
+    lp_inspect_put(b, object, "tensors", lp_json_build_count(b->in->binding.n_tensors));
+    lp_inspect_put(b, object, "bound", lp_json_build_count(b->in->binding.n_bound));
+    lp_inspect_put(b, object, "ignored", lp_json_build_count(b->in->binding.n_ignored));
     lp_inspect_put(b, object, "reasons", reasons_json(b));
     return object;
 }

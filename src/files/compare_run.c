@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "engine/engine.h"
+#include "files/compare.h"
 
 // What model A computed: kept whole, so that B's can be compared as it comes.
 struct kept {
@@ -44,7 +45,7 @@ static void compare_hidden(void *user, int32_t layer, int64_t first, int64_t n,
             b += (double)y[i] * y[i];
             product += (double)x[i] * y[i];
         }
-        double cosine = a > 0 && b > 0 ? product / sqrt(a * b) : a == b;
+        double cosine = lp_compare_cosine(product, a, b);
         if (cosine < s->worst_cosine || cosine != cosine) s->worst_cosine = cosine;
         s->error += error;
         s->a += a;
@@ -53,7 +54,7 @@ static void compare_hidden(void *user, int32_t layer, int64_t first, int64_t n,
     }
 }
 
-// log sum exp, and the largest
+// log sum exp of n logits, and the index of the largest.
 static double log_sum(const float *x, int32_t n, int32_t *top) {
     double sum = 0;
     *top = 0;
@@ -153,8 +154,8 @@ static limpid_status finish(struct lp_compare_run *run, const struct kept *k, li
         const struct sums *s = &k->layers[i];
         run->layers[i] = (struct lp_compare_layer){
             .layer = i - 1,
-            .rms = s->a > 0 ? sqrt(s->error / s->a) : 0,
-            .cosine = s->a > 0 && s->b > 0 ? s->product / sqrt(s->a * s->b) : s->a == s->b,
+            .rms = lp_compare_rms(s->error, s->a),
+            .cosine = lp_compare_cosine(s->product, s->a, s->b),
             .worst_cosine = s->worst_cosine,
         };
     }
@@ -174,7 +175,7 @@ static limpid_status run_both(struct kept *k, limpid_model *a, limpid_model *b, 
 }
 
 limpid_status lp_compare_run(struct lp_compare_run *out, limpid_model *a, limpid_model *b,
-                          const char *prompt, limpid_error *err) {
+                             const char *prompt, limpid_error *err) {
     limpid_model_info ia = limpid_model_get_info(a), ib = limpid_model_get_info(b);
     int32_t *ids = NULL;
     size_t n = 0;

@@ -13,7 +13,7 @@
 
 struct lp_compare_layer {
     int32_t layer;       // -1: the embeddings
-    double rms, cosine;  // over all tokens, as in files/compare.h
+    double rms, cosine;  // over all tokens, as in files/compare.h; NaN where a stream is
     double worst_cosine; // of one token
 };
 
@@ -33,7 +33,7 @@ struct lp_compare_run {
 // the same ids by B's. KV cache in F32. Errors: INVALID, LIMIT (a prompt of more than
 // LP_COMPARE_RUN_MAX_TOKENS tokens), and as limpid_engine_new and limpid_sequence_append.
 limpid_status lp_compare_run(struct lp_compare_run *out, limpid_model *a, limpid_model *b,
-                          const char *prompt, limpid_error *err);
+                             const char *prompt, limpid_error *err);
 void lp_compare_run_release(struct lp_compare_run *run);
 
 #endif

@@ -97,13 +97,15 @@ static bool watch_signals(struct lp_new_file *f) {
     return true;
 }
 
-// A signal waits until the partial file that it has to remove is known.
+// A signal waits until the partial file that it has to remove is known. One that is kept needs no
+// waiting, and may be waited for itself (lock).
 static lp_status begin_watched(struct lp_new_file *f, const char *job, struct lp_err *err) {
     sigset_t ends, before;
     sigemptyset(&ends);
     sigaddset(&ends, SIGINT);
     sigaddset(&ends, SIGTERM);
     sigaddset(&ends, SIGHUP);
+    if (f->resumable) sigemptyset(&ends);
     pthread_sigmask(SIG_BLOCK, &ends, &before);
     lp_status status = begin(f, job, err);
     if (!status && !watch_signals(f)) status = lp_err_memory(err, 0, "a new file");

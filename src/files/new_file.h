@@ -42,10 +42,9 @@ struct lp_new_file_options {
     const char *job;           // resumable: see above; NULL = begun again after a kill
     const char *const *inputs; // [n_inputs] paths that must not be written over
     uint32_t n_inputs;
-    bool overwrite; // PATH may exist (--force); else that is an error
-    bool
-        keep_state; // with a job: the state file outlives finish, so that this file, one of several
-                    // of a command that was ended, is known to be whole; lp_new_file_forget
+    bool overwrite;  // PATH may exist (--force); else that is an error
+    bool keep_state; // with a job: the state file outlives finish (until lp_new_file_forget), so
+                     // that one of several files of a command that was ended is known to be whole
 };
 
 // *done (may be NULL without job): bytes that are there already, from the front; n_bytes where an

@@ -13,9 +13,9 @@ struct lp_gguf_place {
 };
 
 // `writer` has finished; its header is copied. `places`: one for each tensor (NULL where there are
-// none), whose bytes outlive the result. `name` is what messages and lp_gguf_shard_path call it; lp_gguf_file_bytes is
-// n_source_bytes. Tensors of types that no file has (LP_TYPE_F8_E4M3) are allowed here. Errors:
-// as lp_gguf_parse.
+// none), whose bytes outlive the result. `name` is what messages and lp_gguf_shard_path call it;
+// lp_gguf_file_bytes is n_source_bytes. Tensors of types that no file has (LP_TYPE_F8_E4M3) are
+// allowed here. Errors: as lp_gguf_parse.
 lp_status lp_gguf_assemble(struct lp_gguf **out, const struct lp_gguf_writer *writer,
                            const struct lp_gguf_place *places, uint64_t n_source_bytes,
                            const char *name, struct lp_err *err);

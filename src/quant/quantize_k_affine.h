@@ -4,7 +4,7 @@
 //   1. each group's own best scale and min (quantize_affine.h)
 //   2. the largest of each become 63, which gives d and dmin; each group takes the pair s, m near
 //      its own that has the least error with the values these give
-//   3. the d and dmin of least error for these integers, and step 2 again, while the error falls
+//   3. the d and dmin of least error for these integers, and step 2 again, if the error falls; twice
 #ifndef LP_QUANT_QUANTIZE_K_AFFINE_H
 #define LP_QUANT_QUANTIZE_K_AFFINE_H
 
@@ -85,6 +85,25 @@ static inline void k_affine_refit(const struct tile *t, float levels,
     }
 }
 
+// Takes another d and dmin, for the blocks where these are better.
+static inline void k_affine_improve(const struct tile *t, float levels, vf scale, vf min,
+                                    const float d[LP_LANES], const float dmin[LP_LANES],
+                                    struct k_affine_plan *plan) {
+    struct k_affine_plan next;
+    block_scale_store(t, 8, d, &next.d);
+    block_scale_store(t, 8, dmin, &next.dmin);
+    k_affine_choose(t, levels, scale, min, &next);
+    for (int l = 0; l < LP_LANES; l++) {
+        if (!(next.error[l] < plan->error[l])) continue;
+        block_scale_copy(&plan->d, &next.d, l);
+        block_scale_copy(&plan->dmin, &next.dmin, l);
+        plan->s[l] = next.s[l];
+        plan->m[l] = next.m[l];
+        plan->error[l] = next.error[l];
+    }
+}
+
+// The next sixteen groups, two blocks: scales and integers, value j of group l at [j][l]
 static inline void k_affine_next(const struct lp_quantize_job *job, size_t first, float levels,
                                  struct k_affine_plan *plan, uint8_t q[32][LP_LANES]) {
     struct tile t;
@@ -104,19 +123,8 @@ static inline void k_affine_next(const struct lp_quantize_job *job, size_t first
     block_scale_store(&t, 8, dmin, &plan->dmin);
     k_affine_choose(&t, levels, scale, min, plan);
     for (int round = 0; round < 2; round++) {
-        struct k_affine_plan next;
         k_affine_refit(&t, levels, plan, d, dmin);
-        block_scale_store(&t, 8, d, &next.d);
-        block_scale_store(&t, 8, dmin, &next.dmin);
-        k_affine_choose(&t, levels, scale, min, &next);
-        for (int l = 0; l < LP_LANES; l++) {
-            if (!(next.error[l] < plan->error[l])) continue;
-            block_scale_copy(&plan->d, &next.d, l);
-            block_scale_copy(&plan->dmin, &next.dmin, l);
-            plan->s[l] = next.s[l];
-            plan->m[l] = next.m[l];
-            plan->error[l] = next.error[l];
-        }
+        k_affine_improve(&t, levels, scale, min, d, dmin, plan);
     }
     vf inverse = v_ratio(v_set1(1.0f), v_mul(v_load(plan->s), v_load(plan->d.value)));
     vf shift = v_mul(v_load(plan->m), v_load(plan->dmin.value));

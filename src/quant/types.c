@@ -130,7 +130,7 @@ const char *lp_type_explain(uint32_t id, char *buffer, size_t buffer_bytes) {
     if (!buffer || buffer_bytes == 0) return "a type without an implementation";
     const struct lp_type_info *info = lp_type_info(id);
     const char *name;
-    if (info)
+    if (info && !info->in_memory_only) // an id of no file
         snprintf(buffer, buffer_bytes, "type %u (%s)", (unsigned)id, info->name);
     else if ((name = foreign_name(removed, N_OF(removed), id)))
         snprintf(buffer, buffer_bytes, "type %u (%s, removed from GGUF; re-convert the file)",

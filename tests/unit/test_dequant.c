@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "quant/blocks.h"
 #include "quant/quant.h"
 #include "quant_vectors.h"
 
@@ -137,12 +138,34 @@ static void published_blocks_give_published_values(void **state) {
     }
 }
 
+// Of E4M3 (S.EEEE.MMM, bias 7; OCP 8-bit floating point, 2023) times a scale: all 256 bytes.
+static void f8_is_e4m3_times_the_scale(void **state) {
+    (void)state;
+    struct lp_block_f8_e4m3 blocks[2];
+    float out[256];
+    for (int i = 0; i < 256; i++) {
+        blocks[i / 128].d = 0.375f;
+        blocks[i / 128].q[i % 128] = (uint8_t)i;
+    }
+    lp_type_info(LP_TYPE_F8_E4M3)->dequant(blocks, out, 256);
+    for (int i = 0; i < 256; i++) {
+        int exponent = i >> 3 & 15, mantissa = i & 7;
+        double value = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+        if ((i & 127) == 127)
+            assert_true(isnan(out[i]));
+        else
+            assert_true(out[i] == (float)(0.375 * (i & 128 ? -value : value)));
+    }
+}
+
 // Every quantised type has a published vector.
 static void no_type_is_left_out(void **state) {
     (void)state;
     size_t n = 0;
-    for (uint32_t id = 0; id < LP_TYPE_COUNT; id++)
-        n += lp_type_info(id) && lp_type_info(id)->block_values > 1;
+    for (uint32_t id = 0; id < LP_TYPE_COUNT; id++) {
+        const struct lp_type_info *info = lp_type_info(id);
+        n += info && info->block_values > 1 && !info->in_memory_only;
+    }
     assert_int_equal(n, N_PUBLISHED + 1); // Q8_1, which differs from Q8_0 in the place of qs only
 }
 
@@ -255,6 +278,7 @@ static void every_nvfp4_scale(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_blocks_give_published_values),
+        cmocka_unit_test(f8_is_e4m3_times_the_scale),
         cmocka_unit_test(no_type_is_left_out),
         cmocka_unit_test(random_blocks_agree_with_the_gguf_package),
         cmocka_unit_test(a_row_is_its_blocks),

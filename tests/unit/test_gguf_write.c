@@ -39,6 +39,33 @@ static void bytes_are_the_formats(void **state) {
     lp_gguf_writer_free(w);
 }
 
+// What stands behind a removed key is still found by its name, and a key set again comes last.
+static void keys_behind_a_removed_one(void **state) {
+    (void)state;
+    static const char *const expected[] = {"b", "c", "a"};
+    struct lp_gguf_writer *w = lp_gguf_writer_new(3);
+    struct lp_gguf *gguf;
+    struct lp_err err;
+    lp_gguf_writer_u32(w, "a", 1);
+    lp_gguf_writer_u32(w, "b", 2);
+    lp_gguf_writer_u32(w, "c", 3);
+    lp_gguf_writer_remove(w, "a");
+    lp_gguf_writer_u32(w, "b", 20);
+    lp_gguf_writer_u32(w, "a", 10);
+    assert_int_equal(lp_gguf_writer_finish(w, &err), LP_OK);
+    struct lp_str header = lp_gguf_writer_header(w);
+    assert_int_equal(lp_gguf_parse(&gguf, (const uint8_t *)header.data, header.len, "f", &err),
+                     LP_OK);
+    assert_int_equal(lp_gguf_n_kv(gguf), 3);
+    for (uint64_t i = 0; i < 3; i++)
+        assert_true(lp_str_is(lp_gguf_kv_at(gguf, i)->key, expected[i]));
+    assert_int_equal(lp_gguf_int_at(lp_gguf_find(gguf, "b"), 0), 20);
+    assert_int_equal(lp_gguf_int_at(lp_gguf_find(gguf, "c"), 0), 3);
+    assert_int_equal(lp_gguf_int_at(lp_gguf_find(gguf, "a"), 0), 10);
+    lp_gguf_close(gguf);
+    lp_gguf_writer_free(w);
+}
+
 static void alignment_places_the_data(void **state) {
     (void)state;
     struct lp_gguf_writer *w = lp_gguf_writer_new(2);
@@ -67,7 +94,8 @@ static void refused(const char *name, lp_type type, uint32_t n_dims, const uint6
 
 static void bad_tensors_are_refused(void **state) {
     (void)state;
-    uint64_t four[] = {4}, zero[] = {0}, large[] = {1ull << 33, 1ull << 33}, odd[] = {33};
+    uint64_t four[] = {4}, zero[] = {0}, large[] = {1ull << 33, 1ull << 33}, odd[] = {33},
+             five[] = {1, 1, 1, 1, 4};
     refused("there", LP_TYPE_F32, 1, four, "twice");
     refused("", LP_TYPE_F32, 1, four, "empty");
     refused("a-name-that-is-longer-than-the-sixty-three-bytes-that-ggml-has-room-for", LP_TYPE_F32,
@@ -75,7 +103,7 @@ static void bad_tensors_are_refused(void **state) {
     refused("z", LP_TYPE_F32, 1, zero, "0");
     refused("l", LP_TYPE_F32, 2, large, "2^63");
     refused("o", LP_TYPE_Q8_0, 1, odd, "33");
-    refused("d", LP_TYPE_F32, 5, four, "5 dimensions");
+    refused("d", LP_TYPE_F32, 5, five, "5 dimensions");
 }
 
 static void a_bad_key_is_said_at_the_end(void **state) {
@@ -131,7 +159,8 @@ static void an_assembled_one_reads_like_a_file(void **state) {
     lp_gguf_writer_add(w, lp_str_from("stack"), LP_TYPE_F32, 3, stack, &err);
     lp_gguf_writer_add(w, lp_str_from("f8"), LP_TYPE_F8_E4M3, 1, f8, &err);
     assert_int_equal(lp_gguf_writer_finish(w, &err), LP_OK);
-    struct lp_gguf_place places[] = {{(const uint8_t *)whole, NULL}, {NULL, mats}, {block, NULL}};
+    struct lp_gguf_place places[] = {
+        {.data = (const uint8_t *)whole}, {.mats = mats}, {.data = block, .in_memory = true}};
     assert_int_equal(lp_gguf_assemble(&gguf, w, places, 1000, "somewhere/model", &err), LP_OK);
     // what only a memory image may hold is no part of a file
     struct lp_str header = lp_gguf_writer_header(w);
@@ -146,6 +175,8 @@ static void an_assembled_one_reads_like_a_file(void **state) {
     assert_ptr_equal(lp_gguf_tensor_mat(t, 1), second);
     t = lp_gguf_find_tensor(gguf, lp_str_from("whole"));
     assert_ptr_equal(lp_gguf_tensor_mat(t, 0), whole);
+    assert_false(t->in_memory);
+    assert_true(lp_gguf_find_tensor(gguf, lp_str_from("f8"))->in_memory);
     assert_int_equal(lp_gguf_file_bytes(gguf), 1000);
     lp_gguf_close(gguf);
 }
@@ -158,7 +189,9 @@ static void memory_runs_out(void **state) {
         lp_alloc_fail_after(nth);
         struct lp_gguf_writer *w = lp_gguf_writer_new(3);
         if (w) {
+            lp_gguf_writer_str(w, "gone", lp_str_from("value"));
             lp_gguf_writer_str(w, "key", lp_str_from("value"));
+            lp_gguf_writer_remove(w, "gone");
             if (!lp_gguf_writer_add(w, lp_str_from("t"), LP_TYPE_F32, 1, ne, &err))
                 lp_gguf_writer_finish(w, &err);
         }
@@ -170,6 +203,7 @@ static void memory_runs_out(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_are_the_formats),
+        cmocka_unit_test(keys_behind_a_removed_one),
         cmocka_unit_test(alignment_places_the_data),
         cmocka_unit_test(bad_tensors_are_refused),
         cmocka_unit_test(a_bad_key_is_said_at_the_end),

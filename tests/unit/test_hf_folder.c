@@ -1,32 +1,10 @@
 // Folders of a model, written here file by file.
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include "lp_test.h"
+#include "temp_folder.h"
 
 #include "base/alloc.h"
 #include "hf/hf_folder.h"
-
-static char folder[] = "/tmp/limpid-hf-XXXXXX";
-
-static void put_bytes(const char *name, const void *data, size_t n) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *out = fopen(path, "wb");
-    assert_non_null(out);
-    assert_int_equal(fwrite(data, 1, n, out), n);
-    fclose(out);
-}
-
-static void put(const char *name, const char *text) {
-    put_bytes(name, text, strlen(text));
-}
-
-static void drop(const char *name) {
-    char path[160];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    unlink(path);
-}
 
 static void put_weights(const char *name) {
     static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]}}";
@@ -225,15 +203,6 @@ static void links_into_blobs(void **state) {
         snprintf(path, sizeof path, "%s/%s", folder, dirs[i]);
         assert_int_equal(rmdir(path), 0);
     }
-}
-
-static int make_folder(void **state) {
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-static int remove_folder(void **state) {
-    (void)state;
-    return rmdir(folder);
 }
 
 int main(void) {

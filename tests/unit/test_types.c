@@ -45,6 +45,10 @@ static void the_table_is_the_published_list(void **state) {
     size_t next = 0;
     for (uint32_t id = 0; id < 1000; id++) {
         const struct lp_type_info *info = lp_type_info(id);
+        if (info && info->in_memory_only) { // of no list
+            assert_int_equal(id, LP_TYPE_F8_E4M3);
+            continue;
+        }
         if (next == N_LISTED || listed[next].id != id) {
             assert_null(info);
             continue;
