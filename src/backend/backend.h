@@ -24,6 +24,7 @@
 #include <stdint.h>
 
 #include "base/status.h"
+#include "base/bytes.h"
 #include "quant/quant.h"
 
 // A weight: n_mats matrices [n_out, n_in], rows contiguous blocks of `type` (as in the GGUF file).
@@ -38,7 +39,7 @@ struct lp_weight {
     lp_type type;
     int64_t n_in, n_out, n_mats;
     size_t row_bytes, mat_bytes;
-    const char *name; // for messages and traces
+    struct lp_str name; // for messages and traces: a view of the file's directory
 };
 
 static inline const uint8_t *lp_weight_mat(const struct lp_weight *w, int64_t m) {

@@ -49,7 +49,6 @@ struct kernels {
 
 static void on_finding(void *user, const struct lp_shadow_finding *f) {
     struct kernels *c = user;
-    const char *weight = f->weight ? f->weight : "";
     size_t op = 0;
     while (op < N_OPS && strcmp(op_names[op], f->op) != 0) op++;
     if (op == N_OPS) return;
@@ -59,7 +58,7 @@ static void on_finding(void *user, const struct lp_shadow_finding *f) {
         if (r->n_bad++ == 0) {
             r->bad = *f;
             r->bad_input = c->input;
-            snprintf(r->bad_weight, sizeof r->bad_weight, "%s", weight);
+            snprintf(r->bad_weight, sizeof r->bad_weight, "%.*s", LP_STR_ARGS(f->weight));
         }
         if (f->n_rows <= MAX_ROWS) r->bad_counts[f->n_rows] = true;
     } else if (f->n_rows <= MAX_ROWS)
@@ -67,7 +66,7 @@ static void on_finding(void *user, const struct lp_shadow_finding *f) {
     if (r->n == 1 || f->diff.error / f->bound > r->worst / r->bound) { // experts have a wider bound
         r->worst = f->diff.error;
         r->bound = f->bound;
-        snprintf(r->worst_weight, sizeof r->worst_weight, "%s", weight);
+        snprintf(r->worst_weight, sizeof r->worst_weight, "%.*s", LP_STR_ARGS(f->weight));
     }
 }
 

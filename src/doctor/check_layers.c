@@ -113,8 +113,8 @@ static void subject_of(const struct layers *c, const struct lp_shadow_finding *f
                        size_t n_bytes) {
     const char *name = NULL;
     bool in_layer = in_layers(c, f->layer);
-    snprintf(out, n_bytes, "%s", f->weight ? f->weight : "");
-    if (f->weight) return;
+    snprintf(out, n_bytes, "%.*s", LP_STR_ARGS(f->weight));
+    if (f->weight.len) return;
     if (strcmp(f->op, "cache_write") == 0 || strcmp(f->op, "index_select") == 0)
         name = cache_name(c, f);
     else if (in_layer)

@@ -17,7 +17,7 @@ struct lp_shadow_finding { // one operation, compared
     int32_t layer;         // as lp_shadow_set_layer was told
     const char *op;        // "matmul"
     const char *kernel;    // of the fast device, or NULL
-    const char *weight;    // its name, or NULL
+    struct lp_str weight;  // its name, or empty
     const void *param;     // what tells this operation from its like: weights of a norm,
                            // frequencies of a rotation, base of a cache; or NULL
     int64_t n_rows;        // tokens of the call

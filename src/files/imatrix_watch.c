@@ -18,7 +18,7 @@ struct entry {
 };
 
 struct known {        // a tensor of the file
-    const char *view; // what weights have for its name: not terminated
+    const char *view; // weights of this tensor have it for their name
     char *name;
     int64_t entry; // or -1: nothing has met it yet
 };
@@ -63,7 +63,7 @@ static int by_view(const void *a, const void *b) {
 }
 
 static struct known *find(const struct lp_imatrix_watch *w, const struct lp_weight *weight) {
-    struct known key = {.view = weight->name};
+    struct known key = {.view = weight->name.data};
     return bsearch(&key, w->known, w->n_known, sizeof key, by_view);
 }
 
@@ -110,7 +110,7 @@ static void add_rows(struct lp_imatrix_watch *w, const struct lp_weight *weight,
 static void share_inputs(struct lp_imatrix_watch *w, const struct lp_weight *of,
                          const struct lp_weight *also) {
     const struct known *with = find(w, of), *known = find(w, also);
-    if (of->name == also->name || !known || known->entry >= 0 || !with || with->entry < 0) return;
+    if (of->name.data == also->name.data || !known || known->entry >= 0 || !with || with->entry < 0) return;
     struct lp_weight small = *also; // no room of its own
     small.n_mats = small.n_in = 0;
     struct entry *e = entry_of(w, &small);

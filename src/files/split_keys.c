@@ -9,7 +9,7 @@
 #define ALIGNMENT_KEY "general.alignment"
 #define MOST_NAMED 8
 
-bool lp_split_key_is(struct lp_str key) {
+static bool is_split_key(struct lp_str key) {
     return lp_str_is(key, LP_SPLIT_NO) || lp_str_is(key, LP_SPLIT_COUNT) ||
            lp_str_is(key, LP_SPLIT_TENSORS) || lp_str_is(key, LP_SPLIT_PADDING);
 }
@@ -26,7 +26,7 @@ uint64_t lp_split_descriptor_bytes(const struct lp_gguf_tensor *t) {
 struct lp_gguf_writer *lp_split_keys_writer(const struct lp_gguf *gguf) {
     struct lp_gguf_writer *w = lp_gguf_writer_new(lp_gguf_version(gguf));
     for (uint64_t i = 0; w && i < lp_gguf_n_kv(gguf); i++)
-        if (!lp_split_key_is(lp_gguf_kv_at(gguf, i)->key))
+        if (!is_split_key(lp_gguf_kv_at(gguf, i)->key))
             lp_gguf_writer_copy(w, lp_gguf_kv_at(gguf, i));
     return w;
 }
@@ -112,37 +112,18 @@ void lp_merged_header_release(struct lp_merged_header *m) {
 
 // ---- metadata of later parts ----
 
-static bool same_value(const struct lp_gguf_kv *a, const struct lp_gguf_kv *b) {
-    static const uint8_t bytes[] = {
-#define VALUE_BYTES(name, id, n) [id] = n,
-        LP_GGUF_VALUE_LIST(VALUE_BYTES)
-#undef VALUE_BYTES
-    };
-    if (a->type != b->type || a->element_type != b->element_type || a->count != b->count)
-        return false;
-    if (a->element_type != LP_GGUF_STRING)
-        return memcmp(a->data, b->data, (size_t)a->count * bytes[a->element_type]) == 0;
-    for (uint64_t i = 0; i < a->count; i++)
-        if (!lp_str_equal(a->strings[i], b->strings[i])) return false;
-    return true;
-}
-
-static lp_status compare_part(const struct lp_gguf *all, const struct lp_gguf *part,
-                              const char *path, uint64_t *n, struct lp_err *err) {
+static void compare_part(const struct lp_gguf *all, const struct lp_gguf *part, const char *path,
+                         uint64_t *n) {
     for (uint64_t i = 0; i < lp_gguf_n_kv(part); i++) {
         const struct lp_gguf_kv *kv = lp_gguf_kv_at(part, i);
-        if (lp_split_key_is(kv->key) || lp_str_is(kv->key, ALIGNMENT_KEY)) continue;
-        char *key = lp_strndup(kv->key.data, kv->key.len);
-        if (!key) return lp_err_memory(err, kv->key.len, "a key");
-        const struct lp_gguf_kv *first = lp_gguf_find(all, key);
-        lp_free(key);
-        if (first && same_value(first, kv)) continue;
+        if (is_split_key(kv->key) || lp_str_is(kv->key, ALIGNMENT_KEY)) continue;
+        const struct lp_gguf_kv *first = lp_gguf_find_key(all, kv->key);
+        if (first && lp_gguf_same_value(first, kv)) continue;
         if ((*n)++ < MOST_NAMED)
             lp_log(LP_LOG_WARN, "%s: key %.*s %s; part 1's metadata is kept", path,
                    LP_STR_ARGS(kv->key),
                    first ? "has another value than in part 1" : "is not in part 1");
     }
-    return LP_OK;
 }
 
 lp_status lp_split_keys_compare(const struct lp_gguf *gguf, struct lp_err *err) {
@@ -154,7 +135,7 @@ lp_status lp_split_keys_compare(const struct lp_gguf *gguf, struct lp_err *err) 
         lp_status status = lp_mapped_open(&map, path, err);
         if (status) return status;
         status = lp_gguf_parse(&part, map.data, map.n_bytes, path, err);
-        if (!status) status = compare_part(gguf, part, path, &n, err);
+        if (!status) compare_part(gguf, part, path, &n);
         lp_gguf_close(part);
         lp_mapped_close(&map);
         if (status) return status;

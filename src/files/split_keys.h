@@ -17,8 +17,7 @@
 #define LP_SPLIT_TENSORS "split.tensors.count"
 #define LP_SPLIT_PADDING "split.header_padding"
 
-bool lp_split_key_is(struct lp_str key);                            // one of the four
-bool lp_split_keys_any(const struct lp_gguf *gguf);                 // part 1 has one
+bool lp_split_keys_any(const struct lp_gguf *gguf);                 // part 1 has one of the four
 uint64_t lp_split_descriptor_bytes(const struct lp_gguf_tensor *t); // in a header
 
 // A writer with part 1's metadata, in order, without the four. NULL without memory.

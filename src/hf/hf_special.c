@@ -107,9 +107,9 @@ static void place_ends(struct lp_hf_vocab *v, const json_t *list, bool named) {
             *place = id;
         else
             lp_log(LP_LOG_WARN,
-                   "eos_token_id lists %zu tokens; GGUF has no place for \"%.*s\" (%" PRId32
-                   ") as an end",
-                   json_array_size(list), LP_STR_ARGS(v->texts[id]), id);
+                   "eos_token_id names token %" PRId32 " (%.*s) as an end; the places that GGUF "
+                   "has for ends are taken, so a reply will not stop there",
+                   id, LP_STR_ARGS(v->texts[id]));
     }
 }
 

@@ -60,7 +60,7 @@ struct lp_weight lp_weight_of(const struct lp_gguf_tensor *t) {
                               .n_mats = (int64_t)(t->ne[2] * t->ne[3]),
                               .row_bytes = row_bytes,
                               .mat_bytes = row_bytes * t->ne[1],
-                              .name = t->name.data};
+                              .name = t->name};
 }
 
 // The factors of n_mats matrices: as the file has them, or its only one for each.

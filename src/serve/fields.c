@@ -355,7 +355,8 @@ bool lp_fields_parse(struct lp_completion_params *p, const json_t *root, enum lp
     p->has_top_p = lp_json_field(root, "top_p") != NULL;
     p->has_top_k = lp_json_field(root, "top_k") != NULL;
     p->has_min_p = lp_json_field(root, "min_p") != NULL;
-    p->has_repetition_penalty = lp_json_field(root, "repetition_penalty") != NULL;
+    p->has_repetition_penalty = lp_json_field(root, "repetition_penalty") != NULL ||
+                                lp_json_field(root, "repeat_penalty") != NULL;
     return check_neutrals(root, err) && check_windows(p, root, err) && parse_model(p, root, err) &&
            check_counts(p, root, api, err) && parse_lists(p, root, api, err) &&
            (!(api & (TEXT | CHAT)) ||

@@ -39,7 +39,7 @@ static inline struct lp_weight weight(const float *data, int64_t n_in, int64_t n
                               .n_mats = n_mats,
                               .row_bytes = (size_t)n_in * 4,
                               .mat_bytes = (size_t)(n_in * n_out) * 4,
-                              .name = "test"};
+                              .name = {"test", 4}};
 }
 
 // W_UK and W_UV as lists of matrices, backwards in memory and with factors; k_up and v_up are the

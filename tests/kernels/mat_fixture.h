@@ -103,7 +103,7 @@ static inline struct lp_weight new_weight(lp_type type, int64_t n_in, int64_t n_
                               .n_mats = n_mats,
                               .row_bytes = row_bytes,
                               .mat_bytes = row_bytes * (size_t)n_out,
-                              .name = "test"};
+                              .name = {"test", 4}};
 }
 
 static inline float *new_floats(int64_t n, float value) {

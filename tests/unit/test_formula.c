@@ -28,7 +28,7 @@ static struct lp_weight weight(const float *data, int64_t n_in, int64_t n_out) {
                               .n_mats = HEADS,
                               .row_bytes = row,
                               .mat_bytes = row * (size_t)n_out,
-                              .name = "test"};
+                              .name = {"test", 4}};
 }
 
 static struct lp_cache_view view_of(void) {

@@ -42,7 +42,7 @@ static void on_finding(void *user, const struct lp_shadow_finding *f) {
     struct bad *b = &x->bad[x->n_bad++];
     snprintf(b->op, sizeof b->op, "%s", f->op);
     snprintf(b->where, sizeof b->where, "%s", f->where);
-    snprintf(b->weight, sizeof b->weight, "%s", f->weight ? f->weight : "");
+    snprintf(b->weight, sizeof b->weight, "%.*s", LP_STR_ARGS(f->weight));
     b->layer = f->layer;
     b->n_rows = f->n_rows;
     b->error = f->diff.error;
