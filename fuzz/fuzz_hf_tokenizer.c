@@ -1,7 +1,7 @@
-// A folder's tokenizer files: the input is one JSON object with those files as members, "n_vocab", and
-// for short inputs "bytes": true, which puts the 256 tokens of a byte-level vocabulary at the ids from
-// 0; or, if it is no JSON, a tiktoken.model. What is accepted must be a GGUF header whose tokenizer
-// keys are in range; what is refused has a sentence.
+// A folder's tokenizer files: the input is one JSON object with those files as members, "n_vocab",
+// and for short inputs "bytes": true, which puts the 256 tokens of a byte-level vocabulary at the
+// ids from 0; or, if it is no JSON, a tiktoken.model. What is accepted must be a GGUF header whose
+// tokenizer keys are in range; what is refused has a sentence.
 #include <jansson.h>
 #include <stdlib.h>
 

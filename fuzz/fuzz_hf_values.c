@@ -1,6 +1,6 @@
-// The matrices of a checkpoint: two bytes n, n bytes of config.json, then a .safetensors file. Every
-// array's name, with and without its endings, is looked up as a matrix; what is found can be read
-// whole in every way, and what is refused has a sentence.
+// The matrices of a checkpoint: two bytes n, n bytes of config.json, then a .safetensors file.
+// Every array's name, with and without its endings, is looked up as a matrix; what is found can be
+// read whole in every way, and what is refused has a sentence.
 #include <stdlib.h>
 #include <string.h>
 

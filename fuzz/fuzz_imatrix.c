@@ -1,5 +1,5 @@
-// Any bytes as an importance matrix of either form: read or refused, and what is read can be asked for
-// the means of every entry, as one matrix and as a stack.
+// Any bytes as an importance matrix of either form: read or refused, and what is read can be asked
+// for the means of every entry, as one matrix and as a stack.
 #include <math.h>
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
-// A .safetensors file, or the index of its shards (first byte 0 or another). What is accepted has its
-// bytes in the file, as many as its shape says, in no two arrays, and is found by its name; what is
-// refused has a sentence.
+// A .safetensors file, or the index of its shards (first byte 0 or another). What is accepted has
+// its bytes in the file, as many as its shape says, in no two arrays, and is found by its name;
+// what is refused has a sentence.
 #include <stdlib.h>
 #include <string.h>
 

@@ -77,7 +77,7 @@ static int convert(const struct settings *s) {
     }
     if (!status) tell_result(s, &result);
     lp_convert_close(c);
-    return status ? lp_fail((limpid_error *)&err) : LP_EXIT_OK;
+    return status ? lp_fail_text("%s", err.text) : LP_EXIT_OK;
 }
 
 // ---- options
@@ -111,10 +111,9 @@ static int run(int argc, char **argv) {
     if (!positional[0] || !positional[1])
         return lp_usage(&lp_cmd_convert, "DIR (a folder with config.json and *.safetensors) and "
                                          "OUT.gguf are needed");
-    if (threads > 1024)
-        return lp_usage(&lp_cmd_convert, "--threads is %lld, expected 1 to 1024",
-                        (long long)threads);
-    if ((status = read_type(&s))) return status;
+    status = lp_check_threads(&lp_cmd_convert, threads);
+    if (!status) status = read_type(&s);
+    if (status) return status;
     s.options.folder = positional[0];
     s.options.out = positional[1];
     s.options.n_threads = (int)threads;

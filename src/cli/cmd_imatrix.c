@@ -1,6 +1,7 @@
 // limpid imatrix: how large the activations are that meet each column of every matrix, for limpid
 // quantize --imatrix.
 #include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -9,28 +10,30 @@
 #include "cli/interrupt.h"
 #include "cli/output_file.h"
 #include "cli/peak_memory.h"
+#include "engine/model_file.h"
 #include "files/imatrix_collect.h"
 #include "hf/hf_folder.h"
 
 #define MAX_CHUNK 65536
 
 static int check_settings(const struct lp_imatrix_options *o, int64_t threads) {
-    if (!o->text || (!o->output && !o->older))
-        return lp_usage(&lp_cmd_imatrix, "-f TEXT and -o OUT.gguf are needed");
+    if (!o->model || !o->text || (!o->output && !o->older))
+        return lp_usage(&lp_cmd_imatrix, "MODEL, -f TEXT and -o OUT.gguf are needed");
+    if (o->output && o->older && strcmp(o->output, o->older) == 0)
+        return lp_usage(&lp_cmd_imatrix, "-o and --legacy name one file, %s; two are written",
+                        o->output);
     if (o->chunk < 2 || o->chunk > MAX_CHUNK)
         return lp_usage(&lp_cmd_imatrix, "--chunk is %lld, expected 2 to %d", (long long)o->chunk,
                         MAX_CHUNK);
-    if (threads > 1024)
-        return lp_usage(&lp_cmd_imatrix, "--threads is %lld, at most 1024", (long long)threads);
-    return LP_EXIT_OK;
+    return lp_check_threads(&lp_cmd_imatrix, threads);
 }
 
 // Hours of work go into these: what cannot be written is said at once.
 static int check_output(const struct lp_imatrix_options *o, const char *path) {
     struct lp_err err;
     if (!path) return LP_EXIT_OK;
-    if (lp_file_is_same(path, o->model) || lp_file_is_same(path, o->text))
-        return lp_fail_text("%s would be written over", path);
+    if (lp_model_file_holds(o->model, path) || lp_file_is_same(path, o->text))
+        return lp_fail_text("%s is read here, and would be written over; name another file", path);
     if (!o->overwrite && lp_file_is_same(path, path))
         return lp_fail_text("%s exists; --force writes over it", path);
     return lp_output_check(path, &err) ? lp_fail_text("%s", err.text) : LP_EXIT_OK;
@@ -91,10 +94,12 @@ static int run(int argc, char **argv) {
     int status = lp_args_parse(argc, argv, &lp_cmd_imatrix, options,
                                sizeof options / sizeof options[0], &model, 1);
     if (status) return status < 0 ? LP_EXIT_OK : status;
+    o.model = model;
     status = check_settings(&o, threads);
-    bool is_folder = model && lp_hf_is_folder(model);
-    if (!status && !is_folder) status = lp_find_model(&found, model, &lp_cmd_imatrix);
-    o.model = is_folder ? model : found;
+    if (!status && !lp_hf_is_folder(model)) {
+        status = lp_find_model(&found, model, &lp_cmd_imatrix);
+        o.model = found;
+    }
     o.n_threads = (int)threads;
     if (!status) status = collect(&o);
     lp_free(found);

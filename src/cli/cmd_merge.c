@@ -25,7 +25,7 @@ static int run(int argc, char **argv) {
     options.input = input;
     options.output = names[1];
     if (lp_merge(&options, &report, &err))
-        status = lp_fail((limpid_error *)&err);
+        status = lp_fail_text("%s", err.text);
     else
         lp_copy_report_print(options.output, &report);
     lp_free(input);

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/clean.h"
 #include "base/clock.h"
-#include "base/workers.h"
+#include "base/file.h"
 #include "cli/args.h"
 #include "cli/find_model.h"
 #include "cli/peak_memory.h"
@@ -86,10 +86,7 @@ static void tell_unimportant(const struct lp_quant_plan *plan) {
             (unsigned long long)plan->n_unimportant);
     for (uint64_t i = 0; i < plan->n_items && shown < 3; i++) {
         const struct lp_quant_item *item = &plan->items[i];
-        lp_type to = item->to;
-        bool uses = !item->copied && lp_type_info((uint32_t)to)->block_values > 1 &&
-                    to != LP_TYPE_Q8_0 && !item->importance;
-        if (!uses) continue;
+        if (item->importance || !lp_quant_uses_importance(item)) continue;
         fprintf(stderr, "%s %s", shown++ ? "," : "",
                 lp_clean_text(name, sizeof name, item->tensor->name));
     }
@@ -140,12 +137,20 @@ static int print_presets(void) {
     return LP_EXIT_OK;
 }
 
+// The model itself is lp_new_file's to check.
+static int check_output(const struct settings *s) {
+    if (s->dry_run ||
+        !(lp_file_is_same(s->output, s->plan.rules) || lp_file_is_same(s->output, s->plan.imatrix)))
+        return LP_EXIT_OK;
+    return lp_fail_text("%s is read here, and would be written over; name another file", s->output);
+}
+
 static int quantize(struct settings *s) {
     struct lp_quant_plan plan;
     struct lp_err err;
     char *found = NULL;
-    int status = LP_EXIT_OK;
-    if (!lp_hf_is_folder(s->plan.input)) {
+    int status = check_output(s);
+    if (!status && !lp_hf_is_folder(s->plan.input)) {
         status = lp_find_model(&found, s->plan.input, &lp_cmd_quantize);
         s->plan.input = found;
     }
@@ -176,9 +181,7 @@ static int take_names(struct settings *s, const char **names) {
     if (!lp_quant_preset_find(s->plan.preset))
         return lp_usage(&lp_cmd_quantize, "there is no preset '%s'; there are %s", s->plan.preset,
                         lp_quant_preset_list());
-    if (s->threads > 1024)
-        return lp_usage(&lp_cmd_quantize, "--threads is %lld, at most 1024", (long long)s->threads);
-    return LP_EXIT_OK;
+    return lp_check_threads(&lp_cmd_quantize, s->threads);
 }
 
 static int run(int argc, char **argv) {

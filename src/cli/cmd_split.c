@@ -40,7 +40,7 @@ static int split(const char *given, struct lp_split_options *options) {
     struct lp_err err;
     options->input = input;
     if (lp_split(options, &report, &err))
-        status = lp_fail((limpid_error *)&err);
+        status = lp_fail_text("%s", err.text);
     else {
         struct lp_bytes what = {0};
         lp_bytes_printf(&what, "%s-00001-of-%05" PRIu32 ".gguf and so on", options->prefix,

@@ -1,6 +1,6 @@
 // From what stands on the command line to the file or folder that is opened: a file, a Hugging Face
-// folder (or its config.json), a folder with one model in it, or nothing at all. Everything else is a mistake, and its message ends with the command
-// that comes next.
+// folder (or its config.json), a folder with one model in it, or nothing at all. Everything else is
+// a mistake, and its message ends with the command that comes next.
 #ifndef LP_CLI_FIND_MODEL_H
 #define LP_CLI_FIND_MODEL_H
 

@@ -23,8 +23,8 @@ static inline uint64_t lp_inspect_values(const struct lp_gguf_tensor *t) {
 }
 
 // inspect_tensors.c
-// Counts one more in the row {reason, count} of a list, which is made where there is none yet. The row,
-// or NULL without memory.
+// Counts one more in the row {reason, count} of a list, which is made where there is none yet. The
+// row, or NULL without memory.
 json_t *lp_inspect_count_reason(struct lp_inspect_builder *b, json_t *list, const char *reason);
 json_t *lp_inspect_groups(struct lp_inspect_builder *b);  // by role, type and shape
 json_t *lp_inspect_types(struct lp_inspect_builder *b);   // bytes and weights of each type

@@ -1,5 +1,5 @@
-// The tensors of a model for limpid inspect: grouped by role, by type, one by one, and what of them is
-// bound.
+// The tensors of a model for limpid inspect: grouped by role, by type, one by one, and what of them
+// is bound.
 #include <string.h>
 
 #include "base/alloc.h"

@@ -1,5 +1,5 @@
-// Reports of commands as JSON, put together value by value. A failed allocation makes the whole report
-// fail, at its end: what puts and adds remembers it in *failed.
+// Reports of commands as JSON, put together value by value. A failed allocation makes the whole
+// report fail, at its end: what puts and adds remembers it in *failed.
 #ifndef LP_CLI_JSON_BUILD_H
 #define LP_CLI_JSON_BUILD_H
 

@@ -8,11 +8,10 @@
 #include "cli/args.h"
 
 static const struct lp_command *const commands[] = {
-    &lp_cmd_run,   &lp_cmd_serve,  &lp_cmd_dump,  &lp_cmd_tokenize, &lp_cmd_inspect,
-    &lp_cmd_bench, &lp_cmd_doctor, &lp_cmd_trace, &lp_cmd_probe,
-    &lp_cmd_quantize, &lp_cmd_imatrix,
-    &lp_cmd_synth, &lp_cmd_diff, &lp_cmd_convert,
-    &lp_cmd_merge, &lp_cmd_split};
+    &lp_cmd_run,     &lp_cmd_serve,    &lp_cmd_dump,    &lp_cmd_tokenize,
+    &lp_cmd_inspect, &lp_cmd_bench,    &lp_cmd_doctor,  &lp_cmd_trace,
+    &lp_cmd_probe,   &lp_cmd_quantize, &lp_cmd_imatrix, &lp_cmd_synth,
+    &lp_cmd_diff,    &lp_cmd_convert,  &lp_cmd_merge,   &lp_cmd_split};
 
 static void print_commands(FILE *to) {
     fprintf(to, "limpid %s: inference for models with multi-head latent attention\n\n",

@@ -10,6 +10,7 @@
 #include <sys/stat.h>
 
 #include "base/alloc.h"
+#include "base/grow.h"
 
 #define SUFFIX_BYTES 20 // "-00001-of-00003.gguf"
 #define MAX_PARTS 4096
@@ -101,13 +102,7 @@ static bool is_known(const struct lp_model_folder *folder, const char *file) {
 }
 
 static bool make_room(struct lp_model_folder *folder) {
-    if (folder->n_sets < folder->capacity) return true;
-    size_t capacity = folder->capacity ? 2 * folder->capacity : 16;
-    void *grown = lp_realloc(folder->sets, capacity, sizeof *folder->sets);
-    if (!grown) return false;
-    folder->sets = grown;
-    folder->capacity = capacity;
-    return true;
+    return LP_GROW(folder->sets, folder->capacity, folder->n_sets + 1);
 }
 
 static bool add_file(struct lp_model_folder *folder, const char *file) {

@@ -40,8 +40,8 @@ void lp_model_folder_release(struct lp_model_folder *folder);
 // The set that a file belongs to, by its name. False without memory. Release with lp_free(path).
 bool lp_model_set_look(struct lp_model_set *set, const char *file);
 
-// The folder of a config.json of a Hugging Face folder, or NULL if the path is none of that kind (or
-// without memory). Free with lp_free.
+// The folder of a config.json of a Hugging Face folder, or NULL if the path is none of that kind
+// (or without memory). Free with lp_free.
 char *lp_model_checkpoint_of(const char *path);
 
 // Makes the path of one part that of another; false if it is no part's.

@@ -92,11 +92,9 @@ static void fill(struct kernels *c, enum input input, int64_t n_rows, int64_t n)
 // ---- products on views of a tensor
 
 // n_rows rows of each of n_mats matrices of a tensor, from a row on.
-static struct lp_weight view_of(const struct lp_gguf_tensor *t, char *name, size_t n_bytes,
-                                int64_t mat, int64_t n_mats, int64_t row, int64_t n_rows) {
+static struct lp_weight view_of(const struct lp_gguf_tensor *t, int64_t mat, int64_t n_mats,
+                                int64_t row, int64_t n_rows) {
     struct lp_weight whole = lp_weight_of(t);
-    snprintf(name, n_bytes, "%.*s", (int)t->name.len, t->name.data);
-    whole.name = name;
     return lp_weight_part(&whole, mat, n_mats, row, n_rows);
 }
 
@@ -171,22 +169,21 @@ static lp_status try_view(struct kernels *c, const struct lp_weight *w, struct l
 }
 
 static lp_status try_tensor(struct kernels *c, const struct lp_gguf_tensor *t, struct lp_err *err) {
-    char name[96];
     int64_t n_out = (int64_t)t->ne[1], n_mats = (int64_t)(t->ne[2] * t->ne[3]);
     int64_t n = n_out < OUTPUTS ? n_out : OUTPUTS, heads = n_mats < HEADS ? n_mats : HEADS;
     int64_t places[] = {n_out - n, 0, (n_out - n) / 2};
     for (int i = 0; i < (c->exam->options->quick ? 1 : 3); i++) {
         if (i > 0 && places[i] == places[0]) continue;
         int64_t mat = i * (n_mats - 1) / 2;
-        struct lp_weight w = view_of(t, name, sizeof name, mat, 1, places[i], n);
+        struct lp_weight w = view_of(t, mat, 1, places[i], n);
         lp_status status = try_view(c, &w, err);
         if (status) return status;
     }
     // All outputs of a matrix, of which ref computes the last and then some others.
-    struct lp_weight all = view_of(t, name, sizeof name, 0, 1, 0, n_out);
+    struct lp_weight all = view_of(t, 0, 1, 0, n_out);
     for (int i = 0; i < 2 && n_out > n && n_out <= WHOLE_OUTPUTS; i++) multiply(c, &all, RANDOM, 3);
     if (heads < 2) return LP_OK;
-    struct lp_weight w = view_of(t, name, sizeof name, n_mats - heads, heads, 0, n);
+    struct lp_weight w = view_of(t, n_mats - heads, heads, 0, n);
     for (int i = 0; i < 3; i++) {
         multiply_heads(c, &w, false, row_counts[i * 3]);
         multiply_heads(c, &w, true, row_counts[i * 3]);

@@ -111,7 +111,7 @@ static void set_scale(struct lp_trial *t, float scale) {
     }
 }
 
-// a: yarn on or off; x: its factor; b: in percent, the multiplier of ln(factor) in the softmax scale
+// a: yarn on or off; x: its factor; b: percent of ln(factor) in the softmax scale
 static void set_yarn(struct lp_trial *t, const struct lp_remedy *r) {
     struct lp_hparams *h = &t->model->h;
     bool on = r->a != 0;

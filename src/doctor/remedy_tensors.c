@@ -152,8 +152,8 @@ static void list_transposes(struct lp_trial *t, int32_t layer) {
         add(t, transpose, layer, LP_SLOT_Q, "transposed", "with it transposed");
 }
 
-// Two signs may come to the same (of attn_output and attn_v_b, of down and up): those that write to the
-// residual stream are listed first, and the other is named beside.
+// Two signs may come to the same (of attn_output and attn_v_b, of down and up): those that write to
+// the residual stream are listed first, and the other is named beside.
 static void list_signs(struct lp_trial *t, int32_t layer) {
     for (size_t i = N_PLACES; i-- > 0;) {
         enum lp_slot slot = places[i].slot;

@@ -1,8 +1,8 @@
 // What two models have in common and where they differ: metadata, tensors, shapes, types, and how
 // far apart the values are. Any two that limpid opens: a file, a split set, a folder.
 //
-// Errors of a tensor are taken over all values, dequantised, in double precision, but for the pairs of
-// which one is not finite:
+// Errors of a tensor are taken over all values, dequantised, in double precision, but for the pairs
+// of which one is not finite:
 //     rms       sqrt(sum (a - b)^2 / sum a^2)         relative to A, the source
 //     cosine    sum a b / sqrt(sum a^2 sum b^2)
 //     largest   max |a - b|
@@ -28,8 +28,8 @@ struct lp_compare_tensor {
     struct lp_str name;
     const struct lp_gguf_tensor *a, *b; // NULL where it is missing
     enum lp_compare_state state;
-    // Of LP_COMPARE_EQUAL and LP_COMPARE_VALUES; NaN where a type has no values (I32), rms infinite where
-    // A is zero.
+    // Of LP_COMPARE_EQUAL and LP_COMPARE_VALUES; NaN where a type has no values (I32), rms infinite
+    // where A is zero.
     double rms, cosine, largest;
     uint64_t n_nonfinite; // pairs with a NaN or infinity that the other does not have
 };

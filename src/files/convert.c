@@ -1,13 +1,12 @@
 #include "files/convert.h"
 
-#include <dirent.h>
 #include <stdatomic.h>
-#include <stdio.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
-#include "base/grow.h"
 #include "base/progress.h"
+#include "files/folder_files.h"
 #include "files/new_file.h"
 #include "files/quantize_presets.h"
 #include "hf/hf_pieces.h"
@@ -243,44 +242,10 @@ static lp_status make_buffers(struct lp_convert *c, uint64_t max_values, struct 
 
 // ---- the file
 
-struct names {
-    char **paths;
-    size_t n, capacity;
-};
-
-static void release_names(struct names *names) {
-    for (size_t i = 0; i < names->n; i++) lp_free(names->paths[i]);
-    lp_free(names->paths);
-}
-
-static bool is_output(const char *name) {
-    size_t n = strlen(name);
-    return n > 5 && strcmp(name + n - 5, ".gguf") == 0;
-}
-
-// What lies in the folder is not to be written over, but for an earlier output.
-static lp_status list_inputs(struct names *out, const char *folder, struct lp_err *err) {
-    DIR *dir = opendir(folder);
-    struct dirent *entry;
-    struct lp_bytes path = {0};
-    bool ok = true;
-    while (dir && ok && (entry = readdir(dir))) {
-        if (entry->d_name[0] == '.' || is_output(entry->d_name)) continue;
-        lp_bytes_clear(&path);
-        ok = lp_bytes_printf(&path, "%s/%s", folder, entry->d_name) &&
-             LP_GROW(out->paths, out->capacity, out->n + 1) &&
-             (out->paths[out->n] = lp_strdup(path.data)) != NULL;
-        out->n += ok;
-    }
-    if (dir) closedir(dir);
-    lp_bytes_release(&path);
-    return ok ? LP_OK : lp_err_memory(err, 0, "the names of a folder");
-}
-
 static lp_status open_file(struct lp_convert *c, struct lp_err *err) {
-    struct names inputs = {0};
+    struct lp_folder_files inputs;
     struct lp_str header = lp_gguf_writer_header(c->plan.writer);
-    lp_status status = list_inputs(&inputs, c->options.folder, err);
+    lp_status status = lp_folder_files_list(&inputs, c->options.folder, err);
     struct lp_new_file_options options = {.path = c->options.out,
                                           .n_bytes = c->result.n_bytes,
                                           .inputs = (const char *const *)inputs.paths,
@@ -288,7 +253,7 @@ static lp_status open_file(struct lp_convert *c, struct lp_err *err) {
                                           .overwrite = c->options.overwrite};
     if (!status) status = lp_new_file_open(&c->file, &options, NULL, err);
     if (!status) status = lp_new_file_write(c->file, 0, header.data, header.len, err);
-    release_names(&inputs);
+    lp_folder_files_release(&inputs);
     return status;
 }
 
@@ -300,7 +265,7 @@ lp_status lp_convert_run(struct lp_convert *c, struct lp_convert_result *result,
     lp_status status = lp_hf_pieces_make(&pieces, &n, &max_values, &c->plan, c->written, err);
     if (!status) status = make_buffers(c, max_values, err);
     if (!status) status = open_file(c, err);
-    lp_progress_init(&c->bar, "convert", c->result.n_bytes);
+    lp_progress_init(&c->bar, "converting", c->result.n_bytes);
     if (!status) status = lp_hf_pieces_run(&work, pieces, n, err);
     if (!status) status = lp_new_file_finish(c->file, err);
     lp_progress_finish(&c->bar);

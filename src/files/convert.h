@@ -35,8 +35,8 @@ struct lp_convert_result {
     lp_type exchange;     // that type, or one of them
 };
 
-// Writes the file (files/new_file.h). Once. Errors: IO, LIMIT (no space), INVALID (the file exists),
-// NUMERIC (a value that the type cannot hold: names the tensor), MEMORY.
+// Writes the file (files/new_file.h). Once. Errors: IO, LIMIT (no space), INVALID (the file
+// exists), NUMERIC (a value that the type cannot hold: names the tensor), MEMORY.
 lp_status lp_convert_run(struct lp_convert *c, struct lp_convert_result *result,
                          struct lp_err *err);
 

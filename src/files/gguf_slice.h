@@ -4,8 +4,9 @@
 //   header | padding | tensor first: data, padding | ... | tensor first + n_tensors - 1: data, padding
 //
 // Tensors and the padding behind them are copied as they are. Padding is zeros where the source has
-// none (at the end of a part) or another alignment; only behind the last tensor of all it is missing
-// where it is missing in the source. So a file that is split and merged is the same, byte for byte.
+// none (at the end of a part) or another alignment; only behind the last tensor of all it is
+// missing where it is missing in the source. So a file that is split and merged is the same, byte
+// for byte.
 //
 // Data is read through descriptors, one part's at a time, never through the map: a map of a 400 GB
 // file would count as memory that the process holds.

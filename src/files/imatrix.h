@@ -50,6 +50,8 @@ uint32_t lp_imatrix_n_chunks(const struct lp_imatrix *m);     // 0 where not sai
 // Whether the entry is of a stack of n_mats matrices with n_in columns (or of one matrix, whose
 // values then hold for all).
 bool lp_imatrix_fits(const struct lp_imatrix_entry *e, uint64_t n_in, uint64_t n_mats);
+// Errors: FORMAT for a sum or count that is negative or not finite, which no activations have.
+lp_status lp_imatrix_check(const struct lp_imatrix_entry *e, struct lp_err *err);
 // Mean squares of the columns of matrix `mat` of an entry that fits: out[n_in]. False where none
 // are known: nothing met the matrix, or a value is negative or not finite.
 bool lp_imatrix_means(const struct lp_imatrix_entry *e, uint64_t n_in, uint64_t n_mats,

@@ -7,17 +7,17 @@
 #include "base/file.h"
 #include "base/progress.h"
 #include "engine/engine.h"
+#include "engine/model_file.h"
 #include "files/imatrix_watch.h"
-#include "hf/hf.h"
+#include "files/new_file.h"
 
 #define MAX_TEXT_BYTES ((uint64_t)1 << 30)
 #define CHECK_WHOLE_BYTES ((uint64_t)64 << 20)
 
 struct run {
     const struct lp_imatrix_options *o;
-    struct lp_gguf *file; // or
-    struct lp_hf *folder;
-    const struct lp_gguf *gguf; // of either
+    struct lp_model_file file;
+    const struct lp_gguf *gguf; // the file's
     struct lp_device *dev;
     struct lp_model *model;
     struct lp_kv *kv;
@@ -59,11 +59,23 @@ static lp_status encode(struct run *r, struct lp_err *err) {
 // ---- the model
 
 static lp_status open_weights(struct run *r, struct lp_err *err) {
-    const char *path = r->o->model;
-    lp_status status = lp_hf_is_folder(path) ? lp_hf_open(&r->folder, path, r->o->n_threads, err)
-                                             : lp_gguf_open(&r->file, path, err);
-    if (!status) r->gguf = r->folder ? lp_hf_gguf(r->folder) : r->file;
+    lp_status status = lp_model_file_open(&r->file, r->o->model, r->o->n_threads, err);
+    r->gguf = r->file.gguf;
     return status;
+}
+
+// Hours of work go into a file: what would keep it from being written is said before them.
+static lp_status check_output(const struct run *r, const char *path, struct lp_err *err) {
+    uint64_t done;
+    if (!path) return LP_OK;
+    for (uint32_t i = 0; i < lp_gguf_n_shards(r->gguf); i++)
+        if (lp_file_is_same(lp_gguf_shard_path(r->gguf, i), path))
+            return lp_err_set(err, LP_STATUS_INVALID,
+                              "%s is a part of the model, and would be written over; name another "
+                              "file",
+                              path);
+    return lp_new_file_check(
+        &(struct lp_new_file_options){.path = path, .overwrite = r->o->overwrite}, &done, err);
 }
 
 static lp_status open_device(struct run *r, struct lp_err *err) {
@@ -118,8 +130,7 @@ static void release(struct run *r) {
     lp_kv_free(r->kv);
     lp_model_free(r->model);
     if (r->dev) r->dev->backend->close(r->dev);
-    lp_gguf_close(r->file);
-    lp_hf_close(r->folder);
+    lp_model_file_close(&r->file);
     lp_free(r->tokens);
     lp_free(r->kept);
     lp_free(r->drafting);
@@ -202,6 +213,11 @@ static lp_status write_files(const struct run *r, struct lp_imatrix_result *resu
     result->n_chunks_of_text = r->n_chunks;
     lp_imatrix_watch_experts(r->watch, &result->n_unmet, &result->n_experts);
     if (o->output) status = lp_imatrix_write(o->output, false, o->overwrite, sums, n, &about, err);
+    if (!status && o->older && lp_file_is_same(o->output, o->older))
+        status = lp_err_set(err, LP_STATUS_INVALID,
+                            "%s is written; the older form would take its place, and is not. Name "
+                            "another file for it",
+                            o->output);
     if (!status && o->older)
         status = lp_imatrix_write(o->older, true, o->overwrite, sums, n, &about, err);
     lp_free(sums);
@@ -214,6 +230,8 @@ lp_status lp_imatrix_collect(const struct lp_imatrix_options *o, struct lp_imatr
     uint64_t start = lp_clock_ns();
     *result = (struct lp_imatrix_result){0};
     lp_status status = open_weights(&r, err);
+    if (!status) status = check_output(&r, o->output, err);
+    if (!status) status = check_output(&r, o->older, err);
     if (!status) status = encode(&r, err);
     if (!status) status = open_model(&r, err);
     if (!status) status = run_chunks(&r, result, err);

@@ -29,10 +29,10 @@ struct lp_imatrix_result {
     double seconds;
 };
 
-// A text is cut into chunks of tokens; where the model's texts begin with a token of their own, each
-// chunk does. Writes what it has when it is stopped after at least one chunk; CANCELLED before. Tokens past the
-// last whole chunk are left out. Errors: those of loading a model; INVALID for a text of less than
-// one chunk.
+// A text is cut into chunks of tokens; where the model's texts begin with a token of their own,
+// each chunk does. Writes what it has when it is stopped after at least one chunk; CANCELLED
+// before. Tokens past the last whole chunk are left out. Errors: those of loading a model; INVALID
+// for a text of less than one chunk.
 lp_status lp_imatrix_collect(const struct lp_imatrix_options *options,
                              struct lp_imatrix_result *result, struct lp_err *err);
 

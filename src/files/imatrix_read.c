@@ -261,6 +261,24 @@ bool lp_imatrix_fits(const struct lp_imatrix_entry *e, uint64_t n_in, uint64_t n
            (e->n_counts == 1 || e->n_counts == n_mats);
 }
 
+static lp_status check_floats(const struct lp_imatrix_entry *e, const char *what,
+                              const uint8_t *values, uint64_t n, struct lp_err *err) {
+    for (uint64_t i = 0; i < n; i++) {
+        float v = float_at(values, i);
+        if (v >= 0 && v <= FLT_MAX) continue;
+        return lp_err_set(err, LP_STATUS_FORMAT,
+                          "the importance matrix has the %s %g for %.*s (number %llu), expected 0 "
+                          "or more; it is damaged, collect it again",
+                          what, (double)v, LP_STR_ARGS(e->name), (unsigned long long)i);
+    }
+    return LP_OK;
+}
+
+lp_status lp_imatrix_check(const struct lp_imatrix_entry *e, struct lp_err *err) {
+    lp_status status = check_floats(e, "sum", e->sums, e->n_values, err);
+    return status || !e->counts ? status : check_floats(e, "count", e->counts, e->n_counts, err);
+}
+
 static double count_of(const struct lp_imatrix_entry *e, uint64_t mat) {
     if (!e->counts) return e->n_calls > 0 ? e->n_calls : 1;
     return float_at(e->counts, e->n_counts == 1 ? 0 : mat);

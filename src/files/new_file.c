@@ -29,8 +29,8 @@ static lp_status check_room(const struct lp_new_file *f, struct lp_err *err) {
     return status ? status : lp_new_file_room(f->place.path, f->disk_bytes - there, err);
 }
 
-// False when another process holds it. The same command, killed a moment ago, may still be on its way
-// out (a thread in fdatasync); another one is not waited for.
+// False when another process holds it. The same command, killed a moment ago, may still be on its
+// way out (a thread in fdatasync); another one is not waited for.
 static bool lock(const struct lp_new_file *f) {
     for (int i = 0; flock(f->fd, LOCK_EX | LOCK_NB); i++) {
         if (errno != EWOULDBLOCK && errno != EINTR) return true; // not every file system has locks

@@ -11,15 +11,16 @@
 // back (merge, split), PATH.partial.state says which job it belongs to (`job`: a text of the
 // command, the inputs' paths, sizes and times, and a hash of the header), how many bytes are
 // written, and how many of them are known to be on the disk: a thread brings them there with
-// fdatasync after every LP_NEW_FILE_SYNC_BYTES. A partial file of the same job goes on after what is written, or, if the
-// machine went down in between, after what is on the disk; one of another job is begun again.
+// fdatasync after every LP_NEW_FILE_SYNC_BYTES. A partial file of the same job goes on after what
+// is written, or, if the machine went down in between, after what is on the disk; one of another
+// job is begun again.
 //
 // A partial file without a state file is not one of limpid's and is never written over. Two
 // processes cannot write one partial file (it is locked). SIGINT, SIGTERM and SIGHUP remove a
 // partial file that cannot be resumed, and say that one that can is kept.
 //
-// Memory: one buffer of LP_NEW_FILE_BUFFER_BYTES. Writeback is begun as bytes are written, so that a
-// file larger than memory neither fills the page cache with dirty pages nor waits at its end.
+// Memory: one buffer of LP_NEW_FILE_BUFFER_BYTES. Writeback is begun as bytes are written, so that
+// a file larger than memory neither fills the page cache with dirty pages nor waits at its end.
 // One thread at a time, but lp_new_file_write at disjoint offsets may be called from several where
 // there is no job.
 #ifndef LP_FILES_NEW_FILE_H
@@ -50,7 +51,8 @@ struct lp_new_file_options {
 // *done (may be NULL without job): bytes that are there already, from the front; n_bytes where an
 // earlier run finished this very file: then there is nothing to write. Errors: IO, INVALID (exists,
 // is an input, is no regular file), LIMIT (the disk has too little space: says how much is needed
-// and how much is free; or it takes no file of this size), BUSY (another process writes it), MEMORY.
+// and how much is free; or it takes no file of this size), BUSY (another process writes it),
+// MEMORY.
 lp_status lp_new_file_open(struct lp_new_file **out, const struct lp_new_file_options *options,
                            uint64_t *done, struct lp_err *err);
 lp_status lp_new_file_write(struct lp_new_file *f, uint64_t offset, const void *data, uint64_t n,

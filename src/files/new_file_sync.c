@@ -3,11 +3,11 @@
 //     on the disk | a thread's fdatasync | just written
 //     0        synced              sync_end          written
 //
-// After every LP_NEW_FILE_SYNC_BYTES a thread begins to bring what is written to the disk, while more
-// is written; the next one begins when it is through. So at most twice that much is dirty, the end
-// has little to wait for, and writing and writeback overlap. (Tried: sync_file_range on windows, and
-// reading ahead with posix_fadvise. Both were slower than leaving that to the kernel, and waiting
-// with sync_file_range takes the errors that fdatasync must see.)
+// After every LP_NEW_FILE_SYNC_BYTES a thread begins to bring what is written to the disk, while
+// more is written; the next one begins when it is through. So at most twice that much is dirty, the
+// end has little to wait for, and writing and writeback overlap. (Tried: sync_file_range on
+// windows, and reading ahead with posix_fadvise. Both were slower than leaving that to the kernel,
+// and waiting with sync_file_range takes the errors that fdatasync must see.)
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -71,8 +71,8 @@ void lp_new_file_sync_wait(struct lp_new_file *f) {
     (void)end_sync(f, NULL);
 }
 
-// Written at any offset, by any thread: writeback is begun for the whole file, now and then. A hint:
-// its failure is none.
+// Written at any offset, by any thread: writeback is begun for the whole file, now and then. A
+// hint: its failure is none.
 static void begin_anywhere(struct lp_new_file *f, uint64_t n) {
     if (__atomic_add_fetch(&f->unstarted, n, __ATOMIC_RELAXED) < BEGIN_BYTES) return;
     if (__atomic_exchange_n(&f->unstarted, 0, __ATOMIC_RELAXED) >= BEGIN_BYTES)

@@ -8,18 +8,6 @@
 
 // ---- the model's shape
 
-static bool ends_with(struct lp_str name, const char *end) {
-    size_t n = strlen(end);
-    return name.len >= n && memcmp(name.data + name.len - n, end, n) == 0;
-}
-
-static bool contains(struct lp_str name, const char *part) {
-    size_t n = strlen(part);
-    for (size_t i = 0; i + n <= name.len; i++)
-        if (memcmp(name.data + i, part, n) == 0) return true;
-    return false;
-}
-
 static struct lp_quant_shape shape_of(const struct lp_source *source, bool has_importance) {
     struct lp_quant_shape shape = {.first_moe = -1, .has_importance = has_importance};
     int32_t first_nextn = INT32_MAX;
@@ -28,13 +16,15 @@ static struct lp_quant_shape shape_of(const struct lp_source *source, bool has_i
         const struct lp_source_tensor *t = &source->tensors[i];
         int32_t block = lp_quant_block_of(t->name);
         if (block >= shape.n_layers) shape.n_layers = block + 1;
-        if (contains(t->name, ".nextn.") && block >= 0 && block < first_nextn) first_nextn = block;
-        if (contains(t->name, "_exps.weight") && (shape.first_moe < 0 || block < shape.first_moe))
+        if (lp_quant_name_has(t->name, ".nextn.") && block >= 0 && block < first_nextn)
+            first_nextn = block;
+        if (lp_quant_name_has(t->name, "_exps.weight") &&
+            (shape.first_moe < 0 || block < shape.first_moe))
             shape.first_moe = block;
         if (lp_str_is(t->name, "output.weight")) shape.has_output = true;
-        if (contains(t->name, ".attn_kv_a_mqa.")) shape.shares_values = true;
-        if (ends_with(t->name, ".attn_q.weight")) q_rows = t->ne[1];
-        if (ends_with(t->name, ".attn_v.weight")) v_rows = t->ne[1];
+        if (lp_quant_name_has(t->name, ".attn_kv_a_mqa.")) shape.shares_values = true;
+        if (lp_quant_name_ends(t->name, ".attn_q.weight")) q_rows = t->ne[1];
+        if (lp_quant_name_ends(t->name, ".attn_v.weight")) v_rows = t->ne[1];
     }
     if (first_nextn < shape.n_layers) shape.n_layers = first_nextn;
     if (v_rows && q_rows / v_rows >= 4) shape.shares_values = true;
@@ -99,8 +89,9 @@ static lp_status check_source(struct lp_quant_plan *plan, const struct lp_quanti
 
 // ---- importances
 
-static bool uses_importance(lp_type type) {
-    return lp_type_info((uint32_t)type)->block_values > 1 && type != LP_TYPE_Q8_0;
+bool lp_quant_uses_importance(const struct lp_quant_item *item) {
+    return !item->copied && lp_type_info((uint32_t)item->to)->block_values > 1 &&
+           item->to != LP_TYPE_Q8_0;
 }
 
 static lp_status count_unmet(struct lp_quant_plan *plan, const struct lp_quant_item *item,
@@ -119,14 +110,16 @@ static lp_status count_unmet(struct lp_quant_plan *plan, const struct lp_quant_i
 static lp_status find_importance(struct lp_quant_plan *plan, struct lp_quant_item *item,
                                  struct lp_err *err) {
     const struct lp_source_tensor *t = item->tensor;
-    if (!plan->imatrix || item->copied || !uses_importance(item->to)) return LP_OK;
+    if (!plan->imatrix || !lp_quant_uses_importance(item)) return LP_OK;
     item->importance = lp_imatrix_find(plan->imatrix, t->name);
     if (!item->importance) {
         plan->n_unimportant++;
         return LP_OK;
     }
-    if (lp_imatrix_fits(item->importance, t->ne[0], t->ne[2] * t->ne[3]))
-        return count_unmet(plan, item, err);
+    if (lp_imatrix_fits(item->importance, t->ne[0], t->ne[2] * t->ne[3])) {
+        lp_status status = lp_imatrix_check(item->importance, err);
+        return status ? status : count_unmet(plan, item, err);
+    }
     return lp_err_set(err, LP_STATUS_FORMAT,
                       "the importance matrix has %llu values for %.*s, whose %llu matrices have "
                       "%llu columns; it was made with another model",
@@ -140,7 +133,7 @@ static lp_status find_importance(struct lp_quant_plan *plan, struct lp_quant_ite
 static bool is_dropped(const struct lp_quant_plan *plan, const struct lp_quant_item *scale) {
     struct lp_str name = scale->tensor->name;
     char weight[96];
-    size_t stem = name.len - (ends_with(name, ".input_scale") ? 12 : 6);
+    size_t stem = name.len - (lp_quant_name_ends(name, ".input_scale") ? 12 : 6);
     if (scale->role != LP_ROLE_SCALE || stem + 8 > sizeof weight) return false;
     memcpy(weight, name.data, stem);
     memcpy(weight + stem, ".weight", 7);

@@ -48,6 +48,9 @@ struct lp_quant_plan {
     uint64_t n_bytes, n_values;  // of all tensors in the output
 };
 
+// Whether importances have a say in its blocks: it is not copied, and its type searches for scales.
+bool lp_quant_uses_importance(const struct lp_quant_item *item);
+
 // Opens the source, reads rules and importances, decides every type and makes the header of the
 // output (source.writer has finished). Errors: INVALID (an unknown preset, a preset that the model
 // is not for, a source that has lost too much: says what to do), and those of what it reads.

@@ -17,8 +17,8 @@ struct lp_quant_shape {  // of the model, from its tensors' names
 
 struct lp_quant_preset;
 
-// By name, in any case ("Q4_K_M", "DYN-Q4"), or the name of a type that can be written; aliases: Q4_K
-// and Q5_K mean Q4_K_M and Q5_K_M. NULL for an unknown name.
+// By name, in any case ("Q4_K_M", "DYN-Q4"), or the name of a type that can be written; aliases:
+// Q4_K and Q5_K mean Q4_K_M and Q5_K_M. NULL for an unknown name.
 const struct lp_quant_preset *lp_quant_preset_find(const char *name);
 const char *lp_quant_preset_list(void);                     // "Q8_0, Q6_K, ...": static text
 const struct lp_quant_preset *lp_quant_preset_at(size_t i); // NULL past the last
@@ -32,8 +32,8 @@ bool lp_quant_preset_needs_experts(const struct lp_quant_preset *p);
 lp_type lp_quant_preset_type(const struct lp_quant_preset *p, const struct lp_quant_shape *shape,
                              enum lp_quant_role role, int32_t block);
 
-// Where rows of n_in values are no multiple of the type's block: the next type that takes them, on a
-// fixed ladder; its end is F16.
+// Where rows of n_in values are no multiple of the type's block: the next type that takes them, on
+// a fixed ladder; its end is F16.
 lp_type lp_quant_fallback(lp_type type, uint64_t n_in);
 
 // A type that can be written, by name in any case; false for others.

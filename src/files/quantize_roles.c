@@ -40,12 +40,12 @@ static const struct row {
     {"nextn.embed_tokens", LP_ROLE_NEXTN},
 };
 
-static bool ends_with(struct lp_str s, const char *end) {
+bool lp_quant_name_ends(struct lp_str s, const char *end) {
     size_t n = strlen(end);
     return s.len >= n && memcmp(s.data + s.len - n, end, n) == 0;
 }
 
-static bool contains(struct lp_str s, const char *part) {
+bool lp_quant_name_has(struct lp_str s, const char *part) {
     size_t n = strlen(part);
     for (size_t i = 0; i + n <= s.len; i++)
         if (memcmp(s.data + i, part, n) == 0) return true;
@@ -73,8 +73,10 @@ static struct lp_str stem_of(struct lp_str name) {
 }
 
 enum lp_quant_role lp_quant_role_of(struct lp_str name, uint32_t n_dims) {
-    if (ends_with(name, ".scale") || ends_with(name, ".input_scale")) return LP_ROLE_SCALE;
-    if (n_dims < 2 || !ends_with(name, ".weight") || contains(name, "norm")) return LP_ROLE_KEEP;
+    if (lp_quant_name_ends(name, ".scale") || lp_quant_name_ends(name, ".input_scale"))
+        return LP_ROLE_SCALE;
+    if (n_dims < 2 || !lp_quant_name_ends(name, ".weight") || lp_quant_name_has(name, "norm"))
+        return LP_ROLE_KEEP;
     struct lp_str stem = stem_of(name);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (lp_str_is(stem, rows[i].stem)) return rows[i].role;

@@ -33,5 +33,8 @@ enum lp_quant_role lp_quant_role_of(struct lp_str name, uint32_t n_dims);
 
 // N of "blk.N.", or -1.
 int32_t lp_quant_block_of(struct lp_str name);
+// Whether a name ends so; whether it has this somewhere.
+bool lp_quant_name_ends(struct lp_str name, const char *end);
+bool lp_quant_name_has(struct lp_str name, const char *part);
 
 #endif

@@ -136,13 +136,9 @@ static lp_status parse_line(struct lp_quant_rules *rules, struct lp_str text, in
     if (!left.len) return wrong(rules, line, err, "there is no pattern in", text);
     if (lp_str_is(right, "keep"))
         rule.type = LP_QUANT_KEEP;
-    else if (!lp_quant_type_parse(right, &rule.type)) {
-        wrong(rules, line, err, "unknown type", right);
-        char first[LP_ERR_TEXT_BYTES];
-        memcpy(first, err ? err->text : "", err ? sizeof first : 1);
-        return lp_err_set(err, LP_STATUS_FORMAT, "%s; types: %s, keep", first,
-                          lp_quant_type_list());
-    }
+    else if (!lp_quant_type_parse(right, &rule.type))
+        return lp_err_set(err, LP_STATUS_FORMAT, "%s:%d: unknown type '%.*s'; types: %s, keep",
+                          rules->path, line, LP_STR_ARGS(right), lp_quant_type_list());
     lp_status status = parse_left(rules, &rule, left, err);
     if (status) return status;
     if (!LP_GROW(rules->rules, rules->capacity, rules->n + 1))

@@ -177,10 +177,8 @@ static lp_status split_source(struct job *j, struct lp_err *err) {
     if (!status) status = check_parts(j, err);
     if (!status) status = write_parts(j, err);
     if (!status) forget_states(j);
-    *j->report = (struct lp_copy_report){.n_tensors = lp_gguf_n_tensors(gguf),
-                                         .n_bytes = j->report->n_bytes,
-                                         .n_before = j->report->n_before,
-                                         .n_parts = j->plan.n_parts};
+    j->report->n_tensors = lp_gguf_n_tensors(gguf);
+    j->report->n_parts = j->plan.n_parts;
     lp_split_plan_release(&j->plan);
     lp_free(j->inputs);
     lp_merged_header_release(&whole);

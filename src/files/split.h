@@ -2,8 +2,8 @@
 // the keys of split_keys.h. Part 1 has all metadata; later parts have only those keys, and the
 // alignment where it is not 32 (it is each file's own). Merging gives back the same bytes.
 //
-// A set may be split anew. Memory: as merge.h says. Killed and run again, finished parts are kept and
-// the one that was being written goes on: until the last is done each has its state file
+// A set may be split anew. Memory: as merge.h says. Killed and run again, finished parts are kept
+// and the one that was being written goes on: until the last is done each has its state file
 // (new_file.h).
 #ifndef LP_FILES_SPLIT_H
 #define LP_FILES_SPLIT_H

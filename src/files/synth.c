@@ -13,6 +13,7 @@
 #include "base/workers.h"
 #include "files/new_file.h"
 #include "files/synth_config.h"
+#include "files/synth_models.h"
 #include "files/synth_types.h"
 #include "quant/random_blocks.h"
 
@@ -47,13 +48,12 @@ struct job {
     size_t n_tensors;
     struct pool *pools;
     size_t n_pools, pools_capacity;
-    struct piece *pieces;
-    size_t n_pieces, pieces_capacity;
     struct lp_new_file *file;
     struct lp_progress bar;
-    _Atomic uint64_t next, done_bytes; // next: piece to be written
+    _Atomic uint64_t done_bytes;
     atomic_bool failed;
-    pthread_mutex_t lock; // of status, err and bar
+    pthread_mutex_t lock; // of status, err, bar and next
+    struct piece next;    // where the next piece to be written begins
     lp_status status;     // of the first failure
     struct lp_err *err;
 };
@@ -81,19 +81,6 @@ static lp_status find_pool(struct job *job, struct tensor *t, struct lp_err *err
     return lp_err_set(err, LP_STATUS_INVALID, "%s is no type of a weight", info->name);
 }
 
-static lp_status add_pieces(struct job *job, size_t tensor, struct lp_err *err) {
-    const struct tensor *t = &job->tensors[tensor];
-    uint64_t block = lp_type_info((uint32_t)t->type)->block_bytes;
-    uint64_t most = PIECE_BYTES / block * block, n = t->n_bytes;
-    for (uint64_t first = 0; first < n; first += most) {
-        if (!LP_GROW(job->pieces, job->pieces_capacity, job->n_pieces + 1))
-            return lp_err_memory(err, 0, "the list of pieces");
-        job->pieces[job->n_pieces++] =
-            (struct piece){tensor, first, n - first < most ? n - first : most};
-    }
-    return LP_OK;
-}
-
 static lp_status plan(struct job *job, const struct lp_synth_config *c, struct lp_err *err) {
     lp_status status = LP_OK;
     if (!(job->tensors = lp_alloc(c->n_tensors, sizeof *job->tensors)))
@@ -113,9 +100,8 @@ static lp_status plan(struct job *job, const struct lp_synth_config *c, struct l
         struct tensor *t = &job->tensors[i];
         t->n_bytes = lp_gguf_writer_bytes(job->writer, i);
         t->offset = lp_gguf_writer_offset(job->writer, i);
-        if (t->hole || job->options->dry_run) continue;
-        if (!t->expected->vector) status = find_pool(job, t, err);
-        if (!status) status = add_pieces(job, i, err);
+        if (t->hole || t->expected->vector || job->options->dry_run) continue;
+        status = find_pool(job, t, err);
     }
     return status;
 }
@@ -171,6 +157,25 @@ static void count(struct job *job, uint64_t n) {
     pthread_mutex_unlock(&job->lock);
 }
 
+// The next piece that is in no hole, in the order of the file; false behind the last.
+static bool take(struct job *job, struct piece *out) {
+    struct piece *next = &job->next;
+    pthread_mutex_lock(&job->lock);
+    while (next->tensor < job->n_tensors && (job->tensors[next->tensor].hole ||
+                                             next->first == job->tensors[next->tensor].n_bytes))
+        *next = (struct piece){.tensor = next->tensor + 1};
+    bool more = next->tensor < job->n_tensors;
+    if (more) {
+        const struct tensor *t = &job->tensors[next->tensor];
+        uint64_t block = lp_type_info((uint32_t)t->type)->block_bytes;
+        uint64_t most = PIECE_BYTES / block * block, left = t->n_bytes - next->first;
+        *out = (struct piece){next->tensor, next->first, left < most ? left : most};
+        next->first += out->n_bytes;
+    }
+    pthread_mutex_unlock(&job->lock);
+    return more;
+}
+
 static void write_pieces(void *user, int worker, int n_workers) {
     struct job *job = user;
     struct lp_err err;
@@ -181,22 +186,21 @@ static void write_pieces(void *user, int worker, int n_workers) {
         fail(job, &err);
         return;
     }
-    for (uint64_t i; !job->failed && (i = atomic_fetch_add(&job->next, 1)) < job->n_pieces;) {
-        const struct piece *p = &job->pieces[i];
-        const struct tensor *t = &job->tensors[p->tensor];
-        (t->expected->vector ? fill_floats : fill_matrix)(job, t, p->first, buffer, p->n_bytes);
-        if (lp_new_file_write(job->file, t->offset + p->first, buffer, p->n_bytes, &err))
+    for (struct piece p; !job->failed && take(job, &p);) {
+        const struct tensor *t = &job->tensors[p.tensor];
+        (t->expected->vector ? fill_floats : fill_matrix)(job, t, p.first, buffer, p.n_bytes);
+        if (lp_new_file_write(job->file, t->offset + p.first, buffer, p.n_bytes, &err))
             fail(job, &err);
         else
-            count(job, p->n_bytes);
+            count(job, p.n_bytes);
     }
     lp_free(buffer);
 }
 
 // ---- the file
 
-// The header, and what stands behind the last tensor: the padding, or the last byte of a hole, so that
-// the file has its length. (Padding between tensors need not be written: it is zero.)
+// The header, and what stands behind the last tensor: the padding, or the last byte of a hole, so
+// that the file has its length. (Padding between tensors need not be written: it is zero.)
 static lp_status write_ends(struct job *job, struct lp_err *err) {
     static const uint8_t zeros[ALIGNMENT];
     struct lp_str header = lp_gguf_writer_header(job->writer);
@@ -213,6 +217,8 @@ static lp_status write_file(struct job *job, uint64_t disk_bytes, struct lp_err 
     const struct lp_synth_options *o = job->options;
     struct lp_new_file_options options = {
         .path = o->path,
+        .inputs = &o->model,
+        .n_inputs = lp_synth_model_find(o->model) ? 0 : 1,
         .n_bytes = lp_gguf_writer_total(job->writer),
         .disk_bytes = disk_bytes,
         .overwrite = o->overwrite,
@@ -236,7 +242,6 @@ static lp_status write_file(struct job *job, uint64_t disk_bytes, struct lp_err 
 static void release(struct job *job) {
     for (size_t i = 0; i < job->n_pools; i++) lp_free(job->pools[i].blocks);
     lp_free(job->pools);
-    lp_free(job->pieces);
     lp_free(job->tensors);
     lp_gguf_writer_free(job->writer);
     pthread_mutex_destroy(&job->lock);

@@ -20,8 +20,8 @@ lp_status lp_synth_config(struct lp_synth_config *out, const struct lp_synth_opt
                           struct lp_err *err);
 void lp_synth_config_release(struct lp_synth_config *config);
 
-// A writer with the metadata, the tokenizer's included; the caller frees it, after a failure too. Sets
-// config->model anew. Errors: as lp_synth.
+// A writer with the metadata, the tokenizer's included; the caller frees it, after a failure too.
+// Sets config->model anew. Errors: as lp_synth.
 lp_status lp_synth_writer(struct lp_gguf_writer **out, struct lp_synth_config *config,
                           uint64_t seed, struct lp_err *err);
 

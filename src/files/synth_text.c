@@ -121,10 +121,10 @@ static void make(struct vocabulary *v) {
 
 lp_status lp_synth_text(struct lp_gguf_writer *w, int64_t n_vocab, uint64_t seed,
                         struct lp_err *err) {
-    if (n_vocab < LP_SYNTH_MIN_VOCAB || n_vocab > 1 << 24)
+    if (n_vocab < LP_SYNTH_MIN_VOCAB || n_vocab > LP_SYNTH_MAX_VOCAB)
         return lp_err_set(err, LP_STATUS_INVALID,
                           "a vocabulary of %lld tokens cannot be made, expected %d to %d",
-                          (long long)n_vocab, LP_SYNTH_MIN_VOCAB, 1 << 24);
+                          (long long)n_vocab, LP_SYNTH_MIN_VOCAB, LP_SYNTH_MAX_VOCAB);
     size_t n = (size_t)n_vocab;
     struct vocabulary v = {.n_wanted = n};
     v.tokens = lp_alloc(n, sizeof *v.tokens);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "files/gguf_slice.h"
 #include "hf/hf.h"
 
 // ---- GGUF
@@ -13,15 +14,16 @@
 static lp_status open_parts(struct lp_source *s, struct lp_err *err) {
     uint32_t n = lp_gguf_n_shards(s->gguf);
     s->fds = lp_alloc(n, sizeof *s->fds);
-    s->inputs = lp_alloc(n, sizeof *s->inputs);
-    if (!s->fds || !s->inputs) return lp_err_memory(err, n * sizeof *s->inputs, "the parts");
-    for (uint32_t i = 0; i < n; i++) {
-        s->inputs[i] = lp_gguf_shard_path(s->gguf, i);
-        s->fds[i] = open(s->inputs[i], O_RDONLY | O_CLOEXEC);
-        if (s->fds[i] < 0)
-            return lp_err_set(err, LP_STATUS_IO, "cannot open %s: %s", s->inputs[i],
+    s->parts = lp_gguf_source_paths(s->gguf);
+    if (!s->fds || !s->parts) return lp_err_memory(err, n * sizeof *s->parts, "the parts");
+    s->inputs = s->parts;
+    s->n_inputs = n;
+    for (; s->n_fds < n; s->n_fds++) {
+        int fd = open(s->parts[s->n_fds], O_RDONLY | O_CLOEXEC);
+        if (fd < 0)
+            return lp_err_set(err, LP_STATUS_IO, "cannot open %s: %s", s->parts[s->n_fds],
                               strerror(errno));
-        s->n_inputs = i + 1;
+        s->fds[s->n_fds] = fd;
     }
     return LP_OK;
 }
@@ -100,7 +102,7 @@ static lp_status read_part(const struct lp_source *s, const struct lp_gguf_tenso
         ssize_t got = pread(fd, out, n, at);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0)
-            return lp_err_set(err, LP_STATUS_IO, "cannot read %s: %s", s->inputs[g->shard],
+            return lp_err_set(err, LP_STATUS_IO, "cannot read %s: %s", s->parts[g->shard],
                               got < 0 ? strerror(errno) : "it has become shorter");
         out += got;
         at += got;
@@ -125,7 +127,10 @@ static lp_status open_folder(struct lp_source *s, const char *path, struct lp_er
     if (!s->folder) return lp_err_memory(err, sizeof *s->folder, "the folder");
     lp_status status =
         lp_hf_plan_make(s->folder, path, &(struct lp_hf_plan_options){.for_file = true}, err);
+    if (!status) status = lp_folder_files_list(&s->files, path, err);
     if (status) return status;
+    s->inputs = (const char *const *)s->files.paths;
+    s->n_inputs = (uint32_t)s->files.n;
     s->writer = s->folder->writer;
     s->n_tensors = s->folder->n_tensors;
     s->tensors = lp_alloc(s->n_tensors, sizeof *s->tensors);
@@ -167,7 +172,7 @@ lp_status lp_source_open(struct lp_source *out, const char *path, struct lp_err 
 }
 
 void lp_source_release(struct lp_source *s) {
-    for (uint32_t i = 0; i < s->n_inputs && s->fds; i++) close(s->fds[i]);
+    for (uint32_t i = 0; i < s->n_fds; i++) close(s->fds[i]);
     if (s->folder)
         lp_hf_plan_release(s->folder); // the writer is the plan's
     else
@@ -176,7 +181,8 @@ void lp_source_release(struct lp_source *s) {
     lp_gguf_close(s->gguf);
     lp_map_release(&s->by_name);
     lp_free(s->tensors);
-    lp_free(s->inputs);
+    lp_free(s->parts);
+    lp_folder_files_release(&s->files);
     lp_free(s->fds);
     *s = (struct lp_source){0};
 }

@@ -1,13 +1,14 @@
-// Where a file tool takes tensors from: a GGUF (or split set), or a Hugging Face folder. One list of
-// tensors with GGUF names; their rows as they are stored, or as float32.
+// Where a file tool takes tensors from: a GGUF (or split set), or a Hugging Face folder. One list
+// of tensors with GGUF names; their rows as they are stored, or as float32.
 //
 // A row is ne[0] values; rows are counted through all matrices of a tensor. Rows are read through
-// descriptors where the source is a GGUF (nothing of it stays mapped in), from the mapped checkpoint
-// where it is a folder. Reading is thread-safe.
+// descriptors where the source is a GGUF (nothing of it stays mapped in), from the mapped
+// checkpoint where it is a folder. Reading is thread-safe.
 #ifndef LP_FILES_TENSOR_SOURCE_H
 #define LP_FILES_TENSOR_SOURCE_H
 
 #include "base/map.h"
+#include "files/folder_files.h"
 #include "gguf/gguf_write.h"
 
 struct lp_source_tensor {
@@ -27,11 +28,14 @@ struct lp_source {
     uint64_t n_tensors, n_bytes;   // bytes of all tensors
     struct lp_gguf_writer *writer; // has the metadata, without split.*; no tensors yet
     struct lp_map by_name;
-    const char **inputs; // [n_inputs] the files, for lp_new_file
+    const char *const *inputs; // [n_inputs] the files, for lp_new_file
     uint32_t n_inputs;
-    struct lp_gguf *gguf;      // or NULL
-    int *fds;                  // of its parts
-    struct lp_hf_plan *folder; // or NULL
+    struct lp_gguf *gguf; // or NULL
+    const char **parts;   // of its parts: paths, descriptors
+    int *fds;             // [n_fds]
+    uint32_t n_fds;
+    struct lp_hf_plan *folder;    // or NULL
+    struct lp_folder_files files; // of the folder
 };
 
 // Errors: as lp_gguf_open's or lp_hf_plan_make's; FORMAT for a NAME.scale that does not fit NAME.

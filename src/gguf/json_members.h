@@ -1,8 +1,8 @@
-// Walks the members of one JSON object in the text itself, so that an object with a hundred thousand
-// members needs no tree: the header of a .safetensors file, the index of its shards.
+// Walks the members of one JSON object in the text itself, so that an object with a hundred
+// thousand members needs no tree: the header of a .safetensors file, the index of its shards.
 //
-// The walk knows only enough of JSON to find where a key and a value end. Whoever uses a value reads
-// it with a JSON parser, which then sees all that is wrong in it.
+// The walk knows only enough of JSON to find where a key and a value end. Whoever uses a value
+// reads it with a JSON parser, which then sees all that is wrong in it.
 #ifndef LP_GGUF_JSON_MEMBERS_H
 #define LP_GGUF_JSON_MEMBERS_H
 

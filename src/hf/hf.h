@@ -1,4 +1,4 @@
-// A Hugging Face folder as a GGUF: opened in place, or as a list of tensors to be written to a file.
+// A Hugging Face folder as a GGUF: opened in place, or as a list of tensors for a file.
 //
 // Both go through one plan: for each tensor of the GGUF its name, shape and the matrices of the
 // checkpoint that it is made of (the table of hf_names.c read in the other direction).

@@ -28,9 +28,9 @@ struct lp_hf_model {
     int64_t n_rope_freqs; // half the width that is rotated
 };
 
-// Sets the keys general.* and ARCH.*. Only `config` of the folder is needed; without weights the MTP
-// layers are as many as it says. Errors: FORMAT, UNSUPPORTED (name the field, its value and what is
-// expected), MEMORY. Release in any case.
+// Sets the keys general.* and ARCH.*. Only `config` of the folder is needed; without weights the
+// MTP layers are as many as it says. Errors: FORMAT, UNSUPPORTED (name the field, its value and
+// what is expected), MEMORY. Release in any case.
 lp_status lp_hf_config(struct lp_hf_model *out, struct lp_gguf_writer *w,
                        const struct lp_hf_folder *folder, struct lp_err *err);
 void lp_hf_model_release(struct lp_hf_model *model);

@@ -96,8 +96,8 @@ static inline bool lp_hf_config_is(const struct lp_hf_config_reader *r, unsigned
     return (r->family->flags & flags) == flags;
 }
 
-// ---- reading (hf_config_read.c). `object` may be NULL (no field is there); `where` is put before a
-// name in messages ("rope_scaling."). After a failure they give `otherwise` and do nothing.
+// ---- reading (hf_config_read.c). `object` may be NULL (no field is there); `where` is put before
+// a name in messages ("rope_scaling."). After a failure they give `otherwise` and do nothing.
 
 void lp_hf_config_fail(struct lp_hf_config_reader *r, lp_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

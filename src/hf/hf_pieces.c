@@ -56,11 +56,6 @@ static void work_on(void *job, int worker, int n_workers) {
     struct run *run = job;
     (void)n_workers;
     while (!atomic_load(&run->over)) {
-        if (worker == 0 && run->work->stopped && run->work->stopped(run->work->data)) {
-            lp_err_set(&run->errors[0], LP_STATUS_CANCELLED, "interrupted");
-            atomic_store(&run->over, true);
-            return;
-        }
         unsigned long long at = atomic_fetch_add(&run->next, 1);
         if (at >= run->n) return;
         if (run->work->fn(run->work->data, worker, &run->pieces[at], &run->errors[worker]))

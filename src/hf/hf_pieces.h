@@ -1,4 +1,5 @@
-// Tensors of a plan cut into pieces of about a million values, which threads take one after the other.
+// Tensors of a plan cut into pieces of about a million values, which threads take one after the
+// other.
 #ifndef LP_HF_HF_PIECES_H
 #define LP_HF_HF_PIECES_H
 
@@ -19,12 +20,10 @@ static inline int64_t lp_hf_n_rows(const struct lp_hf_tensor *t) {
 lp_status lp_hf_pieces_make(struct lp_hf_piece **out, uint64_t *n, uint64_t *max_values,
                             const struct lp_hf_plan *plan, const bool *chosen, struct lp_err *err);
 
-// Calls fn for every piece, from n_threads threads (0 = all CPUs) of which each has its own `worker`
-// number below lp_hf_n_threads; pieces begin in order. The first failure ends it; `stopped` (may be
-// NULL) is asked by the calling thread, before each of its pieces, and ends it with CANCELLED.
+// Calls fn for every piece, from n_threads threads (0 = all CPUs) of which each has its own
+// `worker` number below lp_hf_n_threads; pieces begin in order. The first failure ends it.
 struct lp_hf_work {
     lp_status (*fn)(void *data, int worker, const struct lp_hf_piece *piece, struct lp_err *err);
-    bool (*stopped)(void *data);
     void *data;
     int n_threads;
 };

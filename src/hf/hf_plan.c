@@ -1,5 +1,5 @@
-// The plan: what the config asks for (the binding table of model/binding.c, by the hyperparameters as
-// the engine will read them) against what the checkpoint holds.
+// The plan: what the config asks for (model/binding_table.c, by the hyperparameters as the engine
+// will read them) against what the checkpoint holds.
 #include <stdio.h>
 
 #include "base/alloc.h"

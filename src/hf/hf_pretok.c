@@ -1,6 +1,6 @@
 // Which pre-tokenizer a tokenizer.json means: its steps are spelled in one way (hf_regex.h) and
-// compared with those of the models that text/pretok.c has. Expressions are as the models' own files
-// write them; that pretok.c does what they say is tested there.
+// compared with those of the models that text/pretok.c has. Expressions are as the models' own
+// files write them; that pretok.c does what they say is tested there.
 #include "hf/hf_vocab.h"
 
 #include "base/log.h"

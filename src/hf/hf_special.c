@@ -6,8 +6,8 @@
 //   generation_config.json, then config.json
 //                           bos_token_id, pad_token_id; eos_token_id, a number or a list
 //
-// GGUF has three places for ends of a turn: eos is the tokenizer's, else the first of the list; of the
-// others on the list, those with known names become eot and eom, then any that are left.
+// GGUF has three places for ends of a turn: eos is the tokenizer's, else the first of the list; of
+// the others on the list, those with known names become eot and eom, then any that are left.
 #include "hf/hf_vocab.h"
 
 #include <inttypes.h>

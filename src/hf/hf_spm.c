@@ -1,8 +1,9 @@
 // SentencePiece's BPE as tokenizer.json has it (Llama 2, Mistral): spaces become U+2581, characters
 // without a token become byte tokens, and pairs are merged by rank. GGUF keeps scores instead, by
-// which any two neighbours whose joint text is a token are merged, the highest first. The score of a
-// token is minus the rank of the first merge that makes it: the same order, provided that the list
-// has every way of making a token out of two. SentencePiece's models do; others are warned about.
+// which any two neighbours whose joint text is a token are merged, the highest first. The score of
+// a token is minus the rank of the first merge that makes it: the same order, provided that the
+// list has every way of making a token out of two. SentencePiece's models do; others are warned
+// about.
 #include "hf/hf_vocab.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
-// tiktoken.model, as Kimi K2 has it: a line per token, its bytes in base64 and its rank, which is its
-// id. tiktoken merges the two neighbours whose joint bytes have the lowest rank. The merge that makes
-// a token is therefore the one that is left when its own bytes are merged by lower ranks only; a
-// list of these in order of rank does the same as the ranks.
+// tiktoken.model, as Kimi K2 has it: a line per token, its bytes in base64 and its rank, which is
+// its id. tiktoken merges the two neighbours whose joint bytes have the lowest rank. The merge that
+// makes a token is therefore the one that is left when its own bytes are merged by lower ranks
+// only; a list of these in order of rank does the same as the ranks.
 //
 // Which expression splits texts, the file does not say; it is known for Kimi's.
 #include "hf/hf_vocab.h"

@@ -69,8 +69,8 @@ static struct lp_vocab_params params_of(const struct lp_hf_vocab *v) {
     };
 }
 
-// Tokens that merging their own bytes does not lead to. They matter where tokenizer.json takes a piece
-// that is a token as it stands (ignore_merges) and the pre-tokenizer's name does not say so.
+// Tokens that merging their own bytes does not lead to. They matter where tokenizer.json takes a
+// piece that is a token as it stands (ignore_merges) and the pre-tokenizer's name does not say so.
 static lp_status check_reach(const struct lp_tokenizer *tok, struct lp_err *err) {
     struct lp_encode_work work = {0};
     struct lp_bytes piece = {0};

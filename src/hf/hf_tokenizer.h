@@ -6,9 +6,9 @@
 
 #include "hf/hf_config.h"
 
-// Of the model n_vocab counts, the rows of the embedding: ids past the tokenizer's get padding tokens
-// "[PAD<id>]" of type unused, as the usual converter names them. Weights are not needed. What GGUF
-// cannot say is a warning in the log. Errors: FORMAT, UNSUPPORTED, LIMIT, MEMORY.
+// Of the model n_vocab counts, the rows of the embedding: ids past the tokenizer's get padding
+// tokens "[PAD<id>]" of type unused, as the usual converter names them. Weights are not needed.
+// What GGUF cannot say is a warning in the log. Errors: FORMAT, UNSUPPORTED, LIMIT, MEMORY.
 lp_status lp_hf_tokenizer(struct lp_gguf_writer *w, const struct lp_hf_folder *folder,
                           const struct lp_hf_model *model, struct lp_err *err);
 

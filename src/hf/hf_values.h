@@ -31,7 +31,7 @@ struct lp_hf_matrix {
     enum lp_hf_form form;
     char name[200];              // of the array that holds the values, for messages
     int64_t n_mats, n_out, n_in; // n_mats 1, but for an array that stacks experts [E, out, in]
-    // of the folder's weights, which outlive this; scale NULL: plain; scale_2: NVFP4's second factor
+    // of the folder's weights, which outlive this; scale NULL: plain; scale_2: of NVFP4, or NULL
     const struct lp_st_array *values, *scale, *scale_2;
     bool divide;                 // by scale_2 (compressed-tensors)
     int64_t block_out, block_in; // values that share one scale
@@ -47,8 +47,8 @@ lp_status lp_hf_matrix_find(struct lp_hf_matrix *out, bool *found,
                             const struct lp_hf_folder *folder, const char *name,
                             struct lp_err *err);
 
-// Rows first .. first + n - 1 of matrix `mat` as float32: out[n * n_in]. This and the others: threads
-// may call.
+// Rows first .. first + n - 1 of matrix `mat` as float32: out[n * n_in]. This and the others:
+// threads may call.
 void lp_hf_matrix_rows(const struct lp_hf_matrix *m, int64_t mat, int64_t first, int64_t n,
                        float *out);
 

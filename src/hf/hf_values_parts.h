@@ -45,9 +45,9 @@ bool lp_hf_shape_is(const struct lp_hf_matrix *m, const struct lp_st_array *a, i
 lp_status lp_hf_bad_shape(const struct lp_hf_search *s, const struct lp_st_array *a,
                           const char *expected);
 
-// What quantization_config says of blocks, {rows, columns}, all greater than 0: weight_block_size, and
-// the block_structure or group_size (1 x g) of each of config_groups. Returns how many of at most `max`
-// it wrote.
+// What quantization_config says of blocks, {rows, columns}, all greater than 0: weight_block_size,
+// and the block_structure or group_size (1 x g) of each of config_groups. Returns how many of at
+// most `max` it wrote.
 int lp_hf_config_blocks(const struct lp_hf_folder *folder, int64_t (*blocks)[2], int max);
 
 // dtype F32, BF16, F16 or F8_E8M0.

@@ -59,8 +59,8 @@ lp_status lp_hf_vocab_pad(struct lp_hf_vocab *v, struct lp_err *err);
 lp_status lp_hf_pretok(struct lp_hf_vocab *v, const json_t *tokenizer, struct lp_err *err);
 
 // hf_spm.c: whether tokenizer.json is SentencePiece's BPE (U+2581 for spaces). If so, v->model, the
-// scores from the ranks of the merges, the space prefix, the types of byte tokens and of the unknown
-// token. Errors: FORMAT, UNSUPPORTED, MEMORY.
+// scores from the ranks of the merges, the space prefix, the types of byte tokens and of the
+// unknown token. Errors: FORMAT, UNSUPPORTED, MEMORY.
 bool lp_hf_spm_is(const json_t *tokenizer);
 lp_status lp_hf_spm(struct lp_hf_vocab *v, const json_t *tokenizer, struct lp_err *err);
 

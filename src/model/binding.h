@@ -6,7 +6,7 @@
 
 #include "model/hparams.h"
 
-// Slots of a block and of the model. One table (binding.c) says for each: name, shape, when needed.
+// Slots of a block and of the model. binding_table.c says for each: name, shape, when needed.
 enum lp_slot {
     LP_SLOT_TOKEN_EMBD,
     LP_SLOT_OUTPUT_NORM,
@@ -61,8 +61,8 @@ enum lp_slot {
 
 struct lp_bound { // the file's tensor for a slot, or NULL
     const struct lp_gguf_tensor *tensor[LP_N_SLOTS];
-    // Of a matrix: NAME.scale, the float32 factors of its products (NVFP4): one for each matrix of a
-    // stack, or a single one for all of them (never for a stack of experts).
+    // Of a matrix: NAME.scale, the float32 factors of its products (NVFP4): one for each matrix of
+    // a stack, or a single one for all of them (never for a stack of experts).
     const struct lp_gguf_tensor *scale[LP_N_SLOTS];
 };
 
@@ -119,14 +119,14 @@ struct lp_expected {
     uint32_t n_dims;
     uint64_t ne[4]; // fastest first
 };
-// What a file with these hyperparameters holds as the usual converter writes it (kv_b in two halves,
-// experts' gate and up apart), the blocks last. untied: with an output matrix of its own. qk_norm:
-// with the norms of queries and keys that some models of an architecture have. *out:
+// What a file with these hyperparameters holds as the usual converter writes it (kv_b in two
+// halves, experts' gate and up apart), the blocks last. untied: with an output matrix of its own.
+// qk_norm: with the norms of queries and keys that some models of an architecture have. *out:
 // free with lp_free. Errors: MEMORY.
 lp_status lp_binding_expected(struct lp_expected **out, size_t *n, const struct lp_hparams *h,
                               bool untied, bool qk_norm, struct lp_err *err);
-// All that may be there, of every MTP layer too: `needed` where binding fails without it, but for what
-// stands for another (kv_b or its halves; gate and up, or both in one).
+// All that may be there, of every MTP layer too: `needed` where binding fails without it, but for
+// what stands for another (kv_b or its halves; gate and up, or both in one).
 lp_status lp_binding_possible(struct lp_expected **out, size_t *n, const struct lp_hparams *h,
                               struct lp_err *err);
 

@@ -198,7 +198,7 @@ void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
     }
 }
 
-// Factors of a weight, as they are placed: float32, one for each matrix (of a fused kv_b: each head).
+// Factors of a weight, as they are placed: float32, one a matrix (of a fused kv_b: a head).
 static double scale_bytes(const struct lp_hparams *h, const struct lp_bound *bound, int slot) {
     if (!bound->scale[slot]) return 0;
     return 4.0 * (slot == LP_SLOT_KV_B ? (double)h->n_heads : (double)bound->tensor[slot]->ne[2]);

@@ -1,8 +1,8 @@
 // The check at load: no NaN and no infinity in any float tensor or block scale. 8-bit rounding of
 // activations can hide a NaN weight behind finite but wrong logits, so a file with one is refused
-// here. Only scale fields of quantised blocks are read. Of a file above a given size only tensors of
-// up to LARGE_BYTES are read whole, and of the others the first and the last row, so that opening it
-// does not read hundreds of gigabytes; the log says so.
+// here. Only scale fields of quantised blocks are read. Of a file above a given size only tensors
+// of up to LARGE_BYTES are read whole, and of the others the first and the last row, so that
+// opening it does not read hundreds of gigabytes; the log says so.
 #include "model/model.h"
 
 #include <stdatomic.h>
@@ -30,8 +30,8 @@ static void report_bad(struct check_job *job, uint64_t tensor) {
     }
 }
 
-// The number of the first value, in rows [first, first + n), that is NaN or infinite or whose block's
-// scale is; -1: none found.
+// The number of the first value, in rows [first, first + n), that is NaN or infinite or whose
+// block's scale is; -1: none found.
 static int64_t scan_rows(const struct lp_gguf_tensor *t, uint64_t first, uint64_t n) {
     uint64_t row_bytes = 0, in_mat;
     if (!lp_type_row_bytes(t->type, t->ne[0], &row_bytes)) return -1; // checked by the reader

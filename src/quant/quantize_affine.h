@@ -1,5 +1,5 @@
-// The search for the scale and the minimum of a group: y = scale q - min, q = 0 .. levels, scale and
-// min not negative, least sum of w (x - y)^2, for sixteen groups of 32 at once.
+// The search for the scale and the minimum of a group: y = scale q - min, q = 0 .. levels, scale
+// and min not negative, least sum of w (x - y)^2, for sixteen groups of 32 at once.
 //
 // All is done on u = x - low, low the smallest value that counts, or 0 if all are above: y = low +
 // offset + scale q, so that a small spread far from zero loses no digits; min >= 0 means offset <=

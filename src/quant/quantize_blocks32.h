@@ -10,8 +10,8 @@ struct scales16 {
     float value[LP_LANES]; // what the bits stand for, of normalised values; 0 if not finite
 };
 
-// The f16 of scale * unit, a subnormal one moved by `step` places; infinite past the range, NaN for a
-// block with a value that is not finite. True if a block's scale is subnormal.
+// The f16 of scale * unit, a subnormal one moved by `step` places; infinite past the range, NaN for
+// a block with a value that is not finite. True if a block's scale is subnormal.
 static inline bool scales_store(const struct tile *t, vf scale, int step, struct scales16 *out) {
     bool subnormal = false;
     float wanted[LP_LANES];

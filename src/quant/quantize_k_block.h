@@ -11,9 +11,9 @@ struct block_scale {
     float value[LP_LANES]; // what the bits stand for, of normalised values; 0 if not finite
 };
 
-// scale (of normalised values, one for a block) as f16. A subnormal is rounded up: too large a scale
-// costs a little accuracy, too small a one clips, or loses all when it is zero. Past the range of
-// f16 it is infinite, and NaN for a block that has a value which is not finite.
+// scale (of normalised values, one for a block) as f16. A subnormal is rounded up: too large a
+// scale costs a little accuracy, too small a one clips, or loses all when it is zero. Past the
+// range of f16 it is infinite, and NaN for a block that has a value which is not finite.
 static inline void block_scale_store(const struct tile *t, int span, const float scale[LP_LANES],
                                      struct block_scale *out) {
     for (int at = 0; at < LP_LANES; at += span) {

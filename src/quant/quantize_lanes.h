@@ -1,8 +1,8 @@
 // Sixteen float32 lanes, for searches that treat sixteen groups of values at once, a group a lane.
 //
-// Nothing is ever added across lanes and nothing is contracted to a fused multiply-add, so that each
-// lane computes what plain C would: every instruction set gives the same bytes. The set is chosen by
-// the flags a source is compiled with (quantize_plain.c, quantize_avx2.c).
+// Nothing is ever added across lanes and nothing is contracted to a fused multiply-add, so that
+// each lane computes what plain C would: every instruction set gives the same bytes. The set is
+// chosen by the flags a source is compiled with (quantize_search_plain.c, _avx2.c).
 #ifndef LP_QUANT_QUANTIZE_LANES_H
 #define LP_QUANT_QUANTIZE_LANES_H
 

@@ -1,4 +1,4 @@
-// Rows of any type that has a quantiser, with the importance of their columns for those that search.
+// Rows of any type that has a quantiser, with importances of the columns for those that search.
 #include "quant/quantize_search.h"
 
 bool lp_quantize_rows(lp_type type, const float *in, void *blocks, int64_t n_rows, int64_t n_in,

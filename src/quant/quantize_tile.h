@@ -116,8 +116,8 @@ static inline void tile_load_weights(struct tile *t, int size, int span,
         v_store(t->w[j], v_pick(known, v_add(v_mul(v_load(t->w[j]), by), least), one));
 }
 
-// Groups first .. first + 15 of `size` values, `span` to a block (1, 8 or 16); behind the end of the
-// job blocks of zeros. first is a multiple of span.
+// Groups first .. first + 15 of `size` values, `span` to a block (1, 8 or 16); behind the end of
+// the job blocks of zeros. first is a multiple of span.
 static inline void tile_load(struct tile *t, const struct lp_quantize_job *job, int size, int span,
                              size_t first) {
     static const float nothing[32];

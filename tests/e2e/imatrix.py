@@ -223,6 +223,11 @@ class Case:
         self.collect(self.path("hf"), "hf.gguf", "--process-output")
         got, _ = read(self.path("hf.gguf"))
         yield from self.compare({n: e for n, e in got.items() if "attn_kv_b" not in n})
+        weights = self.path("hf/model.safetensors")
+        before = open(weights, "rb").read()
+        said = run([self.limpid, "imatrix", self.path("hf"), "-f", self.text, "-o", weights, "--force"], status=1).stderr
+        if "would be written over" not in said or open(weights, "rb").read() != before:
+            yield f"an output that is part of the model: {said!r}"
 
     def older_form(self):
         self.collect(self.golden.path, "both.gguf", "--legacy", self.path("both.dat"))

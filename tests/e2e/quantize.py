@@ -319,6 +319,26 @@ blk.2.ffn_gate_inp.weight = F16
             if say not in said or said.count("error") != 1 or self.leftovers("bad.gguf"):
                 yield f"{say}: {said!r}"
 
+    def damaged_importances(self):
+        """Not taken for experts that nothing met."""
+        m, _ = self.importance()
+        for suffix, value, say in (("in_sum2", np.nan, "sum nan"), ("in_sum2", -1, "sum -1"), ("counts", -np.inf, "count -inf")):
+            wrong = m.copy()
+            t = wrong.tensor("blk.3.attn_v_b.weight." + suffix)
+            t.data = np.float32(value).tobytes() + t.data[4:]
+            said = self.quantize(self.path, "bad.gguf", "Q4_0", "--imatrix", self.write("im-damaged", wrong), status=1).stderr
+            if f"has the {say} for blk.3.attn_v_b.weight (number 0)" not in said or self.leftovers("bad.gguf"):
+                yield f"{say}: {said!r}"
+
+    def output_is_read(self):
+        """--force writes over neither rules nor importances that are in use."""
+        m, _ = self.importance()
+        for option, data in (("--rules", b"*attn_output* = Q8_0\n"), ("--imatrix", m.bytes())):
+            path = self.write("read", data)
+            said = self.quantize(self.path, path, "Q4_0", option, path, "--force", status=1).stderr
+            if "would be written over" not in said or open(path, "rb").read() != data:
+                yield f"{option}: {said!r}"
+
     # -- sources --
 
     def lossy(self):
@@ -378,6 +398,11 @@ blk.2.ffn_gate_inp.weight = F16
             for n, t in want.items():
                 if (got[n].type, got[n].ne, got[n].data) != (t.type, t.ne, t.data):
                     yield f"{name}: {n} differs from what the file gives"
+        for name in ("model.safetensors", "config.json"):
+            before = open(self.at("hf-llama/" + name), "rb").read()
+            self.quantize(self.at("hf-llama"), "hf-llama/" + name, "Q8_0", "--force", status=1)
+            if open(self.at("hf-llama/" + name), "rb").read() != before:
+                yield f"{name} of the source was written over"
         for scheme in ("fp8", "nvfp4", "int4"):
             checkpoint = hf_folders.from_golden("dsa_full_dims")
             exact = checkpoint.quantise(scheme)
@@ -479,7 +504,7 @@ def main():
         checks.add("dequantisers", dequant.faults)
         for preset in FILE_TYPES:
             checks.add(f"preset {preset}", case.preset, preset)
-        for name in ("pure", "from_others", "rules", "bad_rules", "importances", "bad_importances", "lossy", "factors", "folders", "not_finite",
+        for name in ("pure", "from_others", "rules", "bad_rules", "importances", "bad_importances", "damaged_importances", "output_is_read", "lossy", "factors", "folders", "not_finite",
                      "dry_run", "mistakes", "interrupted"):
             checks.add(name.replace("_", " "), getattr(case, name))
         checks.add("threads sampler", case.threads, case.path, "IQ4_XS")

@@ -83,6 +83,21 @@ def config_file(limpid, folder):
                    "vocab_size": 400, "rms_norm_eps": 1e-6, "rope_theta": 1e6, "tie_word_embeddings": True}, f)
     synth(limpid, config, path, "--type", "Q8_0")
     run([limpid, "dump", path, "--tokens", "1,2,3"])
+    before = open(config).read()
+    said = synth(limpid, config, config, "--force", status=1).stderr
+    if "would be written over" not in said or open(config).read() != before:
+        yield f"its config written over: {said!r}"
+
+
+def absurd(limpid, folder):
+    """A model larger than any disk is refused in little time and memory."""
+    path = os.path.join(folder, "absurd.gguf")
+    limit = None if "asan" in limpid else lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    done = subprocess.run([limpid, "synth", "glm-5", path, "--threads", "1", *sets(
+        ["hidden_size=1048576", "intermediate_size=4194304", "n_routed_experts=65536", "num_hidden_layers=500"])],
+        capture_output=True, text=True, timeout=300, preexec_fn=limit)
+    if done.returncode != 1 or "GB" not in done.stderr:
+        yield f"exit status {done.returncode}, said {done.stderr!r}"
 
 
 def refused(limpid, folder, arguments_, words, status=1):
@@ -111,11 +126,12 @@ def main():
                              ("qwen3-8b", SMALL + ["num_attention_heads=4", "num_key_value_heads=2"])):
             if not args.sanitizer or name == "glm-5.2":
                 checks.add(f"{name} small", runs, args.limpid, folder, name, fields + ["first_k_dense_replace=1"] * ("n_routed_experts=8" in fields), "Q8_0")
-        for function in (same_bytes, sparse, config_file):
+        for function in (same_bytes, sparse, config_file, absurd):
             checks.add(function.__name__, function, args.limpid, folder)
         for arguments_, words, status in ((["nonsense", "OUT"], "glm-5.2", 1), (["tiny", "OUT", "--set", "hidden_size"], "FIELD=VALUE", 1),
                                           (["tiny", "OUT", "--set", "hidden_size=-4"], "hidden_size", 1),
                                           (["tiny", "OUT", "--set", "vocab_size=20"], "20", 1),
+                                          (["tiny", "OUT", "--set", "vocab_size=16777216"], "320 to 1048576", 1),
                                           (["tiny", "OUT", "--type", "Q99"], "Q99", 1), (["tiny"], "OUT.gguf", 2),
                                           (["tiny", "/nowhere/at/all.gguf"], "/nowhere", 1),
                                           (["glm-5", "OUT", "--type", "F32"], "GB", 1)):

@@ -1,5 +1,5 @@
-// What the tests of attention share: one problem of each form in arrays, the calls that solve it, and
-// its formula in double.
+// What the tests of attention share: one problem of each form in arrays, the calls that solve it,
+// and its formula in double.
 #ifndef TESTS_ATTN_CASES_H
 #define TESTS_ATTN_CASES_H
 

@@ -121,7 +121,7 @@ static void the_mini_model_is_bound_to_its_last_tensor(void **state) {
     lp_gguf_close(gguf);
 }
 
-// A golden model with tensors renamed in its directory: pairs of names of one length, NULL at the end.
+// A golden model with tensors renamed in its directory: pairs of names of one length, then NULL.
 static void open_renamed(struct lp_gguf **gguf, const char *path, const char *const *names) {
     struct lp_err err;
     char copy[] = "/tmp/limpid-binding-XXXXXX";

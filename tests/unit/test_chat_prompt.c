@@ -1,5 +1,5 @@
-// Conversations to prompts with the small model: what is rendered, which tokens stand, what the answer
-// may be; and that no allocation that fails, ours or jansson's, is more than an error.
+// Conversations to prompts with the small model: what is rendered, which tokens stand, what the
+// answer may be; and that no allocation that fails, ours or jansson's, is more than an error.
 #include "lp_test.h"
 
 #include "base/alloc.h"

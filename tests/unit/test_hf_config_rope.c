@@ -1,4 +1,4 @@
-// Rotary embedding: the two places and spellings of its fields, and what transformers makes of them.
+// Rotary embedding: both places and spellings of its fields, and what transformers makes of them.
 #include "hf_config_case.h"
 
 #include <math.h>
@@ -160,8 +160,8 @@ static void refused(void **state) {
     }
 }
 
-// Divisors of Llama 3.1's frequencies: transformers' _compute_llama3_parameters in double precision,
-// evaluated in Python for rope_theta 500000 and 128 values per head.
+// Divisors of Llama 3.1's frequencies: transformers' _compute_llama3_parameters in double
+// precision, evaluated in Python for rope_theta 500000 and 128 values per head.
 static void llama3_divides_frequencies(void **state) {
     (void)state;
     static const struct {

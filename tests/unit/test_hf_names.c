@@ -1,4 +1,4 @@
-// Names of the checkpoints as transformers writes them, and the wrong ways in which files spell them.
+// Names of checkpoints as transformers writes them, and the wrong ways in which files spell them.
 #include "lp_test.h"
 
 #include "hf/hf_names.h"

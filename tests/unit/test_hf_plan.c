@@ -1,5 +1,5 @@
-// Plans of folders that transformers saved (tests/data/hf): order and form of the tensors, rows in any
-// portions, memory that runs out. That the values are right is shown by tests/e2e/convert.py.
+// Plans of folders that transformers saved (tests/data/hf): order and form of the tensors, rows in
+// any portions, memory that runs out. That the values are right is shown by tests/e2e/convert.py.
 #include "lp_test.h"
 
 #include "base/alloc.h"
@@ -71,7 +71,8 @@ static void what_decides_stays_float32(void **state) {
     lp_hf_plan_release(&plan);
 }
 
-// The formula of transformers (Llama 3.1): factor 8, turns 1 and 4 of 64 positions, base 1e4, width 16.
+// The formula of transformers (Llama 3.1): factor 8, turns 1 and 4 of 64 positions, base 1e4,
+// width 16.
 static void rope_freqs_are_a_tensor(void **state) {
     (void)state;
     struct lp_hf_plan plan;
@@ -139,7 +140,6 @@ static void pieces_cover_every_row_once(void **state) {
 
 struct job {
     int n_done, fail_at;
-    bool stop;
 };
 
 static lp_status step(void *data, int worker, const struct lp_hf_piece *piece, struct lp_err *e) {
@@ -148,21 +148,14 @@ static lp_status step(void *data, int worker, const struct lp_hf_piece *piece, s
     return ++job->n_done == job->fail_at ? lp_err_set(e, LP_STATUS_IO, "broken") : LP_OK;
 }
 
-static bool stopped(void *data) {
-    return ((struct job *)data)->stop;
-}
-
-static void a_failure_or_a_stop_ends_the_work(void **state) {
+static void a_failure_ends_the_work(void **state) {
     (void)state;
     struct lp_hf_piece pieces[10] = {{0}};
     struct job job = {.fail_at = 3};
-    struct lp_hf_work work = {.fn = step, .stopped = stopped, .data = &job, .n_threads = 1};
+    struct lp_hf_work work = {.fn = step, .data = &job, .n_threads = 1};
     assert_int_equal(lp_hf_pieces_run(&work, pieces, 10, &err), LP_STATUS_IO);
     assert_string_equal(err.text, "broken");
     assert_int_equal(job.n_done, 3);
-    job = (struct job){.stop = true};
-    assert_int_equal(lp_hf_pieces_run(&work, pieces, 10, &err), LP_STATUS_CANCELLED);
-    assert_int_equal(job.n_done, 0);
     job = (struct job){0};
     assert_int_equal(lp_hf_pieces_run(&work, pieces, 10, &err), LP_OK);
     assert_int_equal(job.n_done, 10);
@@ -215,7 +208,7 @@ int main(void) {
         cmocka_unit_test(rope_freqs_are_a_tensor),
         cmocka_unit_test(rows_do_not_depend_on_portions),
         cmocka_unit_test(pieces_cover_every_row_once),
-        cmocka_unit_test(a_failure_or_a_stop_ends_the_work),
+        cmocka_unit_test(a_failure_ends_the_work),
         cmocka_unit_test(a_folder_opens_as_a_gguf),
         cmocka_unit_test(memory_may_run_out_anywhere),
     };

@@ -1,4 +1,4 @@
-// Two spellings are equal exactly where the expressions are the same but for the way of writing them.
+// Two spellings are equal exactly where the expressions differ in nothing but their writing.
 #include "lp_test.h"
 
 #include "hf/hf_regex.h"

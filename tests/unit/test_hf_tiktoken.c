@@ -1,5 +1,5 @@
-// tiktoken.model: ids are ranks, and each token's merge is the one that is left when lower ranks have
-// merged its bytes.
+// tiktoken.model: ids are ranks, and each token's merge is the one that is left when lower ranks
+// have merged its bytes.
 #include "hf_tokenizer_build.h"
 
 #include "base/bytes.h"
@@ -42,8 +42,8 @@ static struct lp_hf_folder kimi(const struct lp_bytes *text, const char *config)
                                  .tiktoken_len = text->len};
 }
 
-// By hand: abcd is ab + cd although abc is a token, since cd has the lower rank; bcd is b + cd; aaaa is
-// aa + aa. The last has three bytes of which no two are a token: nothing makes it.
+// By hand: abcd is ab + cd although abc is a token, since cd has the lower rank; bcd is b + cd;
+// aaaa is aa + aa. The last has three bytes of which no two are a token: nothing makes it.
 static const char *const texts[] = {"ab", "cd",   "abc",       "abcd", "bcd",
                                     "aa", "aaaa", "\xC3\xA9 ", NULL};
 

@@ -1,5 +1,5 @@
-// tokenizer.json and its neighbours -> keys. Expected keys come from the shipped mini model, from the
-// pre-tokenizers of the models' own files, and by hand.
+// tokenizer.json and its neighbours -> keys. Expected keys come from the shipped mini model, from
+// the pre-tokenizers of the models' own files, and by hand.
 #include "hf_tokenizer_build.h"
 
 static void the_mini_model_is_the_shipped_one(void **state) {

@@ -1,4 +1,4 @@
-// Importance matrices of both forms, built byte by byte from the formats' description; damaged ones.
+// Importance matrices of both forms, byte by byte from the formats' description; damaged ones.
 #include "gguf_build.h"
 #include "lp_test.h"
 

@@ -282,8 +282,8 @@ static void given_up_it_goes_on_where_it_was(void **state) {
     assert_false(there("out.partial.state"));
 }
 
-// Killed, with the page cache in place: what the state file says is written. A machine that went down
-// in between (another boot id): what is on the disk.
+// Killed, with the page cache in place: what the state file says is written. A machine that went
+// down in between (another boot id): what is on the disk.
 static void killed_it_goes_on_after_what_the_state_says(void **state) {
     (void)state;
     struct lp_new_file_options o = options(40 * MB, JOB);

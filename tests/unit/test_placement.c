@@ -1,5 +1,5 @@
-// Where the weights of a model lie, and their factors (NAME.scale): as lists of matrices, in halves of
-// one matrix, one factor for all heads; and what the plan says of their bytes.
+// Where the weights of a model lie, and their factors (NAME.scale): as lists of matrices, in halves
+// of one matrix, one factor for all heads; and what the plan says of their bytes.
 #include "assembled.h"
 
 #include <math.h>

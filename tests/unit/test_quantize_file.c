@@ -1,5 +1,5 @@
-// Quantising while allocations fail, one after the other: a sentence, no leak, nothing left on the disk.
-// (What is written: tests/e2e/quantize.py.)
+// Quantising while allocations fail, one after the other: a sentence, no leak, nothing left on the
+// disk. (What is written: tests/e2e/quantize.py.)
 #include "lp_test.h"
 
 #include <sys/stat.h>

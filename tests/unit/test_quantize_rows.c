@@ -195,8 +195,8 @@ static void q8_0_again_is_the_same(void **state) {
     assert_memory_equal(blocks, other, bytes_of(LP_TYPE_Q8_0, N));
 }
 
-// What a type holds already it holds again: exactly those with one scale a block, the others but for
-// a small part of the first error.
+// What a type holds already it holds again: exactly those with one scale a block, the others but
+// for a small part of the first error.
 static void again_is_nearly_the_same(void **state) {
     (void)state;
     static float once[N];

@@ -1,5 +1,5 @@
-// For the tests of the doctor's weights stage: a copy of the mini model in memory whose tensors may be
-// changed, and an examination of it. Values go through the format's definition (Q8_0 and F32).
+// For the tests of the doctor's weights stage: a copy of the mini model in memory whose tensors may
+// be changed, and an examination of it. Values go through the format's definition (Q8_0 and F32).
 #ifndef LP_TEST_WEIGHT_CASE_H
 #define LP_TEST_WEIGHT_CASE_H
 
