@@ -279,6 +279,7 @@ static void say_faults(const struct lp_report *r, struct lp_bytes *out) {
     }
     say_sound(first->stage, out);
     lp_bytes_puts(out, first->advice);
+    if (out->len && out->data[out->len - 1] != '.') lp_bytes_puts(out, ".");
     if (n == 2) lp_bytes_puts(out, " One more fault is listed.");
     if (n > 2) lp_bytes_printf(out, " %zu more faults are listed.", n - 1);
 }

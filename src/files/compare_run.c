@@ -132,11 +132,15 @@ static limpid_status reserve(struct kept *k, bool streams, limpid_error *err) {
     return LIMPID_OK;
 }
 
-// The step at which the error is multiplied most; errors near the rounding of float32 are none.
+// The step at which the error is multiplied most. What is below a twentieth of the largest error
+// counts as that much: the first layer that differs at all is not yet the one at fault.
 static void find_jump(struct lp_compare_run *run) {
+    double largest = 0;
     run->jump_layer = -1;
-    for (int32_t i = 1; i < run->n_layers; i++) {
-        double before = fmax(run->layers[i - 1].rms, 1e-6), growth = run->layers[i].rms / before;
+    for (int32_t i = 0; i < run->n_layers; i++) largest = fmax(largest, run->layers[i].rms);
+    for (int32_t i = 1; i < run->n_layers && largest > 0; i++) {
+        double before = fmax(run->layers[i - 1].rms, largest / 20);
+        double growth = run->layers[i].rms / before;
         if (!(growth > run->jump)) continue;
         run->jump = growth;
         run->jump_layer = run->layers[i].layer;

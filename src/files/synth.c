@@ -21,7 +21,7 @@
 #define POOL_VALUES ((uint64_t)1 << 20) // random values of one type and width
 #define ALIGNMENT 32                    // of tensors: gguf_write.h's, which no config changes
 
-struct pool {
+struct pool { // of a float type: normal values
     lp_type type;
     uint64_t n_in, n_bytes;
     uint8_t *blocks;
@@ -67,7 +67,7 @@ static lp_status find_pool(struct job *job, struct tensor *t, struct lp_err *err
     for (t->pool = 0; t->pool < job->n_pools; t->pool++)
         if (job->pools[t->pool].type == t->type && job->pools[t->pool].n_in == n_in) return LP_OK;
     struct pool pool = {.type = t->type, .n_in = n_in};
-    pool.n_bytes = POOL_VALUES / info->block_values * info->block_bytes;
+    pool.n_bytes = POOL_VALUES * info->block_bytes;
     struct lp_rng rng;
     lp_rng_init(&rng, job->options->seed ^ (n_in << 8) ^ (uint64_t)t->type);
     pool.blocks = lp_alloc(pool.n_bytes, 1);
@@ -100,7 +100,8 @@ static lp_status plan(struct job *job, const struct lp_synth_config *c, struct l
         struct tensor *t = &job->tensors[i];
         t->n_bytes = lp_gguf_writer_bytes(job->writer, i);
         t->offset = lp_gguf_writer_offset(job->writer, i);
-        if (t->hole || t->expected->vector || job->options->dry_run) continue;
+        bool is_value = lp_type_info((uint32_t)t->type)->block_values == 1;
+        if (t->hole || t->expected->vector || job->options->dry_run || !is_value) continue;
         status = find_pool(job, t, err);
     }
     return status;
@@ -114,18 +115,39 @@ static uint64_t mix(uint64_t a, uint64_t b) {
     return lp_rng_u64(&rng);
 }
 
-// A matrix: the pool again and again, from a block that the piece's number decides.
-static void fill_matrix(const struct job *job, const struct tensor *t, uint64_t first, uint8_t *out,
-                        uint64_t n) {
-    const struct pool *pool = &job->pools[t->pool];
-    uint64_t block = lp_type_info((uint32_t)t->type)->block_bytes;
-    uint64_t number = (uint64_t)(t - job->tensors);
-    uint64_t at = mix(job->options->seed + number, first) % (pool->n_bytes / block) * block;
+// Turns the sign of half of the values, at random, so that no two matrices have anything in common.
+static void turn_signs(uint64_t random, uint8_t *values, uint64_t n, uint64_t value_bytes) {
+    for (uint64_t i = 0; i < n; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u; // Knuth's MMIX
+        values[(i + 1) * value_bytes - 1] ^= (uint8_t)(random >> 56) & 0x80;
+    }
+}
+
+// Normal values are slow to make: the pool again and again, from a place and with signs that the
+// piece's number decides.
+static void fill_values(const struct pool *pool, uint64_t random, uint64_t value_bytes,
+                        uint8_t *out, uint64_t n) {
+    uint64_t at = random % (pool->n_bytes / value_bytes) * value_bytes;
     for (uint64_t done = 0; done < n; at = 0) {
         uint64_t some = pool->n_bytes - at < n - done ? pool->n_bytes - at : n - done;
         memcpy(out + done, pool->blocks + at, some);
         done += some;
     }
+    turn_signs(random, out, n / value_bytes, value_bytes);
+}
+
+static void fill_matrix(const struct job *job, const struct tensor *t, uint64_t first, uint8_t *out,
+                        uint64_t n) {
+    const struct lp_type_info *info = lp_type_info((uint32_t)t->type);
+    uint64_t random = mix(job->options->seed + (uint64_t)(t - job->tensors), first);
+    struct lp_rng rng;
+    if (info->block_values == 1) {
+        fill_values(&job->pools[t->pool], random, info->block_bytes, out, n);
+        return;
+    }
+    lp_rng_init(&rng, random);
+    lp_random_blocks(t->type, 1.0f / sqrtf((float)t->expected->ne[0]), &rng, out,
+                     n / info->block_bytes * info->block_values);
 }
 
 // Norms lie around 1, biases around 0, the router and the indexer's projection as matrices do.
@@ -161,8 +183,8 @@ static void count(struct job *job, uint64_t n) {
 static bool take(struct job *job, struct piece *out) {
     struct piece *next = &job->next;
     pthread_mutex_lock(&job->lock);
-    while (next->tensor < job->n_tensors && (job->tensors[next->tensor].hole ||
-                                             next->first == job->tensors[next->tensor].n_bytes))
+    while (next->tensor < job->n_tensors &&
+           (job->tensors[next->tensor].hole || next->first == job->tensors[next->tensor].n_bytes))
         *next = (struct piece){.tensor = next->tensor + 1};
     bool more = next->tensor < job->n_tensors;
     if (more) {

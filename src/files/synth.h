@@ -1,9 +1,10 @@
 // Models with random weights: the shape of a published model or any other, the types of a preset, a
 // vocabulary that encodes and decodes. They answer with noise, as fast as a trained model would.
 //
-// Weights are normal or uniform with deviation 1 / sqrt(n_in), so that activations keep their size;
-// a pool of them is made for each type and width and repeated from changing places, which fills a
-// disk at its own speed. The bytes follow from the options alone, whatever the number of threads.
+// Weights have the deviation 1 / sqrt(n_in), so that activations keep their size. Those of quantised
+// types are random bits below one scale; normal values, which take longer, come from a pool for each
+// type and width, with random signs: both fill a disk at its own speed. The bytes follow from the
+// options alone, whatever the number of threads.
 #ifndef LP_FILES_SYNTH_H
 #define LP_FILES_SYNTH_H
 

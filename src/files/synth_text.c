@@ -25,11 +25,12 @@ static const char chat_template[] =
 
 struct vocabulary {
     struct lp_arena arena;
-    struct lp_str *tokens, *merges; // room for n_wanted, as the two below
+    struct lp_str *tokens, *merges; // room for n_wanted, as the three below
+    struct lp_str *bytes;           // of a token, where `tokens` has their spelling
     int32_t *types;
     uint32_t *words; // tokens that longer ones may be made of
     size_t n_tokens, n_merges, n_words, n_wanted;
-    struct lp_map known;
+    struct lp_map known, pairs; // spelling -> token; two ids -> the token that they become
     struct lp_rng rng;
     bool failed;
 };
@@ -46,22 +47,67 @@ static bool add_token(struct vocabulary *v, const char *text, size_t n, int32_t 
     return true;
 }
 
+struct pair {
+    uint32_t a, b;
+};
+
+static struct lp_str view_of(const struct pair *pair) {
+    return (struct lp_str){(const char *)pair, sizeof *pair};
+}
+
+// Whether the text of a + b is cut into a and b by the merges so far: only then is it cut into the
+// new token once that has a merge, now and when later merges have come. Merges are ranked by the
+// ids that they give.
+static bool meet(const struct vocabulary *v, uint32_t a, uint32_t b) {
+    uint32_t pieces[2 * MAX_WORD_BYTES];
+    size_t n = 0;
+    for (size_t i = 0; i < v->bytes[a].len; i++) pieces[n++] = (uint8_t)v->bytes[a].data[i];
+    for (size_t i = 0; i < v->bytes[b].len; i++) pieces[n++] = (uint8_t)v->bytes[b].data[i];
+    for (;;) {
+        uint32_t best = LP_MAP_NONE;
+        size_t at = 0;
+        for (size_t i = 0; i + 1 < n; i++) {
+            struct pair pair = {pieces[i], pieces[i + 1]};
+            uint32_t to = lp_map_get(&v->pairs, view_of(&pair));
+            if (to >= best) continue;
+            best = to;
+            at = i;
+        }
+        if (best == LP_MAP_NONE) return n == 2 && pieces[0] == a && pieces[1] == b;
+        pieces[at] = best;
+        n--;
+        memmove(pieces + at + 1, pieces + at + 2, (n - at - 1) * sizeof *pieces);
+    }
+}
+
+static bool concatenate(struct vocabulary *v, struct lp_str a, struct lp_str b, const char *between,
+                        struct lp_str *out) {
+    char text[4 * MAX_WORD_BYTES + 2];
+    int n =
+        snprintf(text, sizeof text, "%.*s%s%.*s", (int)a.len, a.data, between, (int)b.len, b.data);
+    *out = (struct lp_str){lp_arena_strndup(&v->arena, text, (size_t)n), (size_t)n};
+    v->failed = v->failed || !out->data;
+    return !v->failed;
+}
+
 // The token a + b and its merge, where there is room and it is new.
 static void add_merge(struct vocabulary *v, uint32_t a, uint32_t b, bool is_word) {
-    char text[2 * MAX_WORD_BYTES + 2];
-    struct lp_str left = v->tokens[a], right = v->tokens[b];
-    size_t n = left.len + right.len;
-    if (v->failed || v->n_tokens + N_SPECIALS >= v->n_wanted || n > MAX_WORD_BYTES) return;
-    memcpy(text, left.data, left.len);
-    memcpy(text + left.len, right.data, right.len);
-    if (lp_map_get(&v->known, (struct lp_str){text, n}) != LP_MAP_NONE) return;
-    if (!add_token(v, text, n, LP_TOKEN_NORMAL)) return;
-    if (is_word) v->words[v->n_words++] = (uint32_t)v->n_tokens - 1;
-    int n_merge = snprintf(text, sizeof text, "%.*s %.*s", (int)left.len, left.data, (int)right.len,
-                           right.data);
-    char *merge = lp_arena_strndup(&v->arena, text, (size_t)n_merge);
-    v->failed = v->failed || !merge;
-    v->merges[v->n_merges++] = (struct lp_str){merge, (size_t)n_merge};
+    struct lp_str left = v->tokens[a], right = v->tokens[b], text;
+    uint32_t id = (uint32_t)v->n_tokens;
+    if (v->failed || v->n_tokens + N_SPECIALS >= v->n_wanted) return;
+    if (v->bytes[a].len + v->bytes[b].len > MAX_WORD_BYTES || !meet(v, a, b)) return;
+    if (!concatenate(v, left, right, "", &text)) return;
+    if (lp_map_get(&v->known, text) != LP_MAP_NONE) return;
+    struct pair *pair = lp_arena_alloc(&v->arena, 1, sizeof *pair);
+    if (!pair || !add_token(v, text.data, text.len, LP_TOKEN_NORMAL)) {
+        v->failed = true;
+        return;
+    }
+    *pair = (struct pair){a, b};
+    if (!lp_map_add(&v->pairs, view_of(pair), id, NULL)) v->failed = true;
+    concatenate(v, v->bytes[a], v->bytes[b], "", &v->bytes[id]);
+    concatenate(v, left, right, " ", &v->merges[v->n_merges++]);
+    if (is_word) v->words[v->n_words++] = id;
 }
 
 static uint32_t below(struct vocabulary *v, size_t n) {
@@ -111,7 +157,11 @@ static void make(struct vocabulary *v) {
     for (unsigned byte = 0; byte < 256 && !v->failed; byte++) {
         char buffer[2];
         struct lp_str spelling = lp_bpe_spell_byte(byte, buffer);
-        add_token(v, spelling.data, spelling.len, LP_TOKEN_NORMAL);
+        char *copy = lp_arena_alloc(&v->arena, 1, 1);
+        if (copy) *copy = (char)byte;
+        v->failed = v->failed || !copy;
+        v->bytes[byte] = (struct lp_str){copy, 1};
+        if (!v->failed) add_token(v, spelling.data, spelling.len, LP_TOKEN_NORMAL);
     }
     if (!v->failed) make_words(v);
     for (size_t i = 0; i < N_SPECIALS && !v->failed; i++)
@@ -129,15 +179,19 @@ lp_status lp_synth_text(struct lp_gguf_writer *w, int64_t n_vocab, uint64_t seed
     struct vocabulary v = {.n_wanted = n};
     v.tokens = lp_alloc(n, sizeof *v.tokens);
     v.merges = lp_alloc(n, sizeof *v.merges);
+    v.bytes = lp_alloc(n, sizeof *v.bytes);
     v.types = lp_alloc(n, sizeof *v.types);
     v.words = lp_alloc(n, sizeof *v.words);
     lp_rng_init(&v.rng, seed);
-    v.failed = !v.tokens || !v.merges || !v.types || !v.words || !lp_map_reserve(&v.known, n);
+    v.failed =
+        !v.tokens || !v.merges || !v.bytes || !v.types || !v.words || !lp_map_reserve(&v.known, n);
     if (!v.failed) make(&v);
     if (!v.failed) set_keys(w, &v);
     lp_status status = v.failed ? lp_err_memory(err, n * 64, "the vocabulary") : LP_OK;
     lp_arena_release(&v.arena);
     lp_map_release(&v.known);
+    lp_map_release(&v.pairs);
+    lp_free(v.bytes);
     lp_free(v.tokens);
     lp_free(v.merges);
     lp_free(v.types);

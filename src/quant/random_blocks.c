@@ -14,28 +14,28 @@ static void f16_at(uint8_t *block, size_t at, float value) {
     memcpy(block + at, &bits, sizeof bits);
 }
 
-// The block's overall scale, a minimum's like the others. Types with scales of 8 bits take the
-// nearest that they have.
+// The block's overall scale; a minimum lies half of the integers' range below, so that the values
+// have no mean. Types with scales of 8 bits take the nearest that they have.
 static void set_scale(lp_type type, uint8_t *b, float scale) {
     switch (type) {
 #define AT(name, block, field)                                                                     \
     case LP_TYPE_##name:                                                                           \
         f16_at(b, offsetof(struct block, field), scale);                                           \
         break;
-#define AT2(name, block, field, other)                                                             \
+#define AT2(name, block, field, other, half)                                                       \
     case LP_TYPE_##name:                                                                           \
         f16_at(b, offsetof(struct block, field), scale);                                           \
-        f16_at(b, offsetof(struct block, other), scale);                                           \
+        f16_at(b, offsetof(struct block, other), (half)*scale);                                    \
         break;
         AT(Q4_0, lp_block_q4_0, d)
-        AT2(Q4_1, lp_block_q4_1, d, m)
+        AT2(Q4_1, lp_block_q4_1, d, m, -7.5f)
         AT(Q5_0, lp_block_q5_0, d)
-        AT2(Q5_1, lp_block_q5_1, d, m)
+        AT2(Q5_1, lp_block_q5_1, d, m, -15.5f)
         AT(Q8_0, lp_block_q8_0, d)
-        AT2(Q2_K, lp_block_q2_k, d, dmin)
+        AT2(Q2_K, lp_block_q2_k, d, dmin, 1.5f)
         AT(Q3_K, lp_block_q3_k, d)
-        AT2(Q4_K, lp_block_q4_k, d, dmin)
-        AT2(Q5_K, lp_block_q5_k, d, dmin)
+        AT2(Q4_K, lp_block_q4_k, d, dmin, 7.5f)
+        AT2(Q5_K, lp_block_q5_k, d, dmin, 15.5f)
         AT(Q6_K, lp_block_q6_k, d)
         AT(IQ2_XXS, lp_block_iq2_xxs, d)
         AT(IQ2_XS, lp_block_iq2_xs, d)
@@ -73,6 +73,18 @@ static void set_scale(lp_type type, uint8_t *b, float scale) {
     default:
         break;
     }
+}
+
+// The scales of a K type's groups are their minimums' too.
+static void pair_scales(lp_type type, uint8_t *b) {
+    uint8_t *s = b + offsetof(struct lp_block_q4_k, scales);
+    if (type == LP_TYPE_Q5_K) s = b + offsetof(struct lp_block_q5_k, scales);
+    if (type == LP_TYPE_Q4_K || type == LP_TYPE_Q5_K) { // lp_blocks_k_scale_min
+        memcpy(s + 4, s, 4);
+        for (int i = 8; i < 12; i++) s[i] = (uint8_t)((s[i] & 15) * 17);
+    }
+    s = b + offsetof(struct lp_block_q2_k, scales);
+    for (int i = 0; type == LP_TYPE_Q2_K && i < 16; i++) s[i] = (uint8_t)((s[i] & 15) * 17);
 }
 
 // Bits that stand for something no quantiser writes.
@@ -118,13 +130,22 @@ bool lp_random_blocks(lp_type type, float std, struct lp_rng *rng, void *blocks,
     size_t n_blocks = n / info->block_values, bytes = info->block_bytes;
     size_t n_probe = n_blocks < PROBE_BLOCKS ? n_blocks : PROBE_BLOCKS;
     random_bits(rng, out, n_blocks * bytes);
-    for (size_t i = 0; i < n_blocks; i++) mend(type, out + i * bytes, bytes);
+    for (size_t i = 0; i < n_blocks; i++) {
+        pair_scales(type, out + i * bytes);
+        mend(type, out + i * bytes, bytes);
+    }
     for (size_t i = 0; i < n_probe; i++) {
         set_scale(type, out + i * bytes, 1.0f);
         info->dequant(out + i * bytes, values, info->block_values);
         for (uint32_t j = 0; j < info->block_values; j++) squares += (double)values[j] * values[j];
     }
     double rms = sqrt(squares / (double)(n_probe * info->block_values));
-    for (size_t i = 0; i < n_blocks; i++) set_scale(type, out + i * bytes, (float)(std / rms));
+    bool has_sign = type != LP_TYPE_MXFP4 && type != LP_TYPE_NVFP4;
+    uint64_t signs = 0; // of the scales: integers from -8 to 7 have a mean
+    for (size_t i = 0; i < n_blocks; i++, signs >>= 1) {
+        if (i % 64 == 0) signs = lp_rng_u64(rng);
+        float scale = (float)(std / rms);
+        set_scale(type, out + i * bytes, has_sign && (signs & 1) ? -scale : scale);
+    }
     return true;
 }

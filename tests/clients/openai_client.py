@@ -304,7 +304,7 @@ def check_a_stream_that_is_closed_is_cancelled(server):
             for chunk in stream:
                 if chunk.choices[0].delta.content:
                     break
-            assert server.metrics()["limpid_sequences_running"] == 1
+            server.wait_for(lambda m: m["limpid_sequences_running"] == 1, 2)
             stream.close()
         server.wait_for(lambda m: m["limpid_sequences_running"] == 0, 2)
     assert server.wait_until_idle()["limpid_cancelled_total"] == before + 2

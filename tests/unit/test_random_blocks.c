@@ -16,7 +16,7 @@ static void every_type_has_the_deviation(void **state) {
         if (!info || !info->is_weight) continue;
         for (float std = 0.005f; std < 1; std *= 10) {
             struct lp_rng rng;
-            double squares = 0;
+            double squares = 0, sum = 0;
             lp_rng_init(&rng, id);
             assert_true(lp_random_blocks((lp_type)id, std, &rng, blocks, N));
             assert_int_equal(lp_type_find_nonfinite((lp_type)id, blocks, N), -1);
@@ -24,8 +24,10 @@ static void every_type_has_the_deviation(void **state) {
             for (size_t i = 0; i < N; i++) {
                 assert_true(isfinite(values[i]));
                 squares += (double)values[i] * values[i];
+                sum += values[i];
             }
             double rms = sqrt(squares / N);
+            assert_true(fabs(sum / N) < 0.1 * std); // no mean: 13 deviations of N values
             // an 8-bit scale comes within a factor of sqrt(2); NVFP4's range ends at 2^-7
             bool coarse = id == LP_TYPE_MXFP4 || id == LP_TYPE_NVFP4;
             if (coarse && std < 0.01f) continue;
