@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/wrap.h"
+
 int lp_fail(const limpid_error *err) {
     return lp_fail_text("%s", err->text);
 }
@@ -33,12 +35,19 @@ int lp_usage(const struct lp_command *command, const char *format, ...) {
 
 static void print_help(const struct lp_command *command, const struct lp_option *options,
                        size_t n) {
-    printf("limpid %s %s\n\n%s\n\n", command->name, command->synopsis, command->summary);
+    char head[64];
+    int indent = snprintf(head, sizeof head, "limpid %s", command->name);
+    lp_wrap(stdout, head, command->synopsis, (size_t)indent + 1);
+    putchar('\n');
+    lp_wrap(stdout, "", command->summary, 0);
+    putchar('\n');
     for (size_t i = 0; i < n; i++) {
         char left[64];
         snprintf(left, sizeof left, "%s%s%s", options[i].name, options[i].argument ? " " : "",
                  options[i].argument ? options[i].argument : "");
-        printf("  %-26s %s\n", left, options[i].help);
+        char row[72];
+        snprintf(row, sizeof row, "  %-26s", left);
+        lp_wrap(stdout, row, options[i].help, 29);
     }
 }
 

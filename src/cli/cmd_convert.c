@@ -3,11 +3,15 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/alloc.h"
 #include "base/clean.h"
 #include "cli/args.h"
-#include "cli/peak_memory.h"
+#include "cli/find_model.h"
+#include "cli/shell_quote.h"
+#include "cli/wrote.h"
 #include "files/convert.h"
 #include "files/quantize_presets.h"
+#include "hf/hf_folder.h"
 
 struct settings {
     struct lp_convert_options options;
@@ -50,10 +54,9 @@ static void tell_ignored(const struct lp_hf_plan *plan, bool verbose) {
 
 static void tell_result(const struct settings *s, const struct lp_convert_result *r) {
     const struct lp_convert_options *o = &s->options;
-    printf("%s: %llu tensors, %.2f GB in %.1f s (%.2f GB/s), peak memory %.0f MB", o->out,
-           (unsigned long long)r->n_tensors, (double)r->n_bytes * 1e-9, r->seconds,
-           (double)r->n_bytes * 1e-9 / (r->seconds > 0 ? r->seconds : 1),
-           (double)lp_peak_memory() * 1e-6);
+    lp_wrote("wrote", o->out, r->n_tensors, r->n_bytes);
+    lp_wrote_time(r->seconds, r->n_bytes, "");
+    lp_wrote_memory();
     if (r->n_kept)
         printf("; %llu matrices stay quantised as they were", (unsigned long long)r->n_kept);
     if (r->n_rounded)
@@ -78,6 +81,46 @@ static int convert(const struct settings *s) {
     if (!status) tell_result(s, &result);
     lp_convert_close(c);
     return status ? lp_fail_text("%s", err.text) : LP_EXIT_OK;
+}
+
+// ---- the folder
+
+static bool is_gguf(const char *path) {
+    char magic[4] = {0};
+    FILE *f = fopen(path, "rb");
+    bool read = f && fread(magic, sizeof magic, 1, f) == 1;
+    if (f) fclose(f);
+    return read && memcmp(magic, "GGUF", sizeof magic) == 0;
+}
+
+static int refuse_file(const char *path, const char *out) {
+    struct lp_bytes text = {0};
+    lp_shell_quote_path(&text, path);
+    if (is_gguf(path)) {
+        lp_bytes_puts(&text, " is a GGUF file already; other types are made by\n"
+                             "    limpid quantize ");
+        lp_shell_quote_path(&text, path);
+        lp_bytes_puts(&text, " ");
+        lp_shell_quote_path(&text, out);
+        lp_bytes_puts(&text, " Q4_K_M");
+    } else
+        lp_bytes_puts(&text, " is no Hugging Face model; name the folder with config.json and "
+                             "*.safetensors");
+    lp_fail_text("%s", text.data ? text.data : "out of memory");
+    lp_bytes_release(&text);
+    return LP_EXIT_FAILURE;
+}
+
+static int find_and_convert(struct settings *s, int argc, char **argv) {
+    const struct lp_model_wish wish = {&lp_cmd_convert, s->options.folder, argc, argv,
+                                       LP_MODEL_FOLDER};
+    char *found = NULL;
+    int status = lp_find_model_for(&found, &wish);
+    if (status) return status;
+    s->options.folder = found;
+    status = lp_hf_is_folder(found) ? convert(s) : refuse_file(found, s->options.out);
+    lp_free(found);
+    return status;
 }
 
 // ---- options
@@ -117,7 +160,7 @@ static int run(int argc, char **argv) {
     s.options.folder = positional[0];
     s.options.out = positional[1];
     s.options.n_threads = (int)threads;
-    return convert(&s);
+    return find_and_convert(&s, argc, argv);
 }
 
 const struct lp_command lp_cmd_convert = {

@@ -185,8 +185,10 @@ static int run(int argc, char **argv) {
     if (!s.paths[0] || !s.paths[1]) return lp_usage(&lp_cmd_diff, "two models are needed, A and B");
     if (lp_check_threads(&lp_cmd_diff, s.threads)) return LP_EXIT_USAGE;
     char *paths[2] = {NULL, NULL};
-    for (int i = 0; i < 2 && !status; i++)
-        if (lp_find_model(&paths[i], s.paths[i], &lp_cmd_diff)) status = EXIT_FAILED;
+    for (int i = 0; i < 2 && !status; i++) {
+        const struct lp_model_wish wish = {&lp_cmd_diff, s.paths[i], argc, argv, LP_MODEL_ANY};
+        if (lp_find_model_for(&paths[i], &wish)) status = EXIT_FAILED;
+    }
     if (!status) status = compare(&s, paths);
     lp_free(paths[0]);
     lp_free(paths[1]);

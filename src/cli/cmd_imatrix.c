@@ -2,6 +2,7 @@
 // quantize --imatrix.
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/alloc.h"
 #include "base/file.h"
@@ -9,10 +10,9 @@
 #include "cli/find_model.h"
 #include "cli/interrupt.h"
 #include "cli/output_file.h"
-#include "cli/peak_memory.h"
+#include "cli/wrote.h"
 #include "engine/model_file.h"
 #include "files/imatrix_collect.h"
-#include "hf/hf_folder.h"
 
 #define MAX_CHUNK 65536
 
@@ -40,6 +40,8 @@ static int check_output(const struct lp_imatrix_options *o, const char *path) {
 }
 
 static void print_result(const struct lp_imatrix_options *o, const struct lp_imatrix_result *r) {
+    const char *out = o->output ? o->output : o->older;
+    struct stat st;
     if (r->stopped)
         fprintf(stderr, "limpid: stopped after %lld of %lld chunks\n", (long long)r->n_chunks,
                 (long long)(o->max_chunks && o->max_chunks < r->n_chunks_of_text
@@ -50,12 +52,12 @@ static void print_result(const struct lp_imatrix_options *o, const struct lp_ima
                 "limpid: no token chose %lld of %lld experts' matrices; a longer or more varied "
                 "text meets more\n",
                 (long long)r->n_unmet, (long long)r->n_experts);
-    printf("%s: %lld entries from %lld chunks, %lld tokens; %.1f s, %.1f tokens/s; peak memory "
-           "%.0f MB\n",
-           o->output ? o->output : o->older, (long long)r->n_entries, (long long)r->n_chunks,
+    lp_wrote("wrote", out, (uint64_t)r->n_entries, stat(out, &st) ? 0 : (uint64_t)st.st_size);
+    printf(", from %lld chunks (%lld tokens), in %.1f s (%.1f tokens/s)", (long long)r->n_chunks,
            (long long)r->n_tokens, r->seconds,
-           r->seconds > 0 ? (double)r->n_tokens / r->seconds : 0.0,
-           (double)lp_peak_memory() * 1e-6);
+           r->seconds > 0 ? (double)r->n_tokens / r->seconds : 0.0);
+    lp_wrote_memory();
+    putchar('\n');
 }
 
 static int collect(struct lp_imatrix_options *o) {
@@ -96,10 +98,9 @@ static int run(int argc, char **argv) {
     if (status) return status < 0 ? LP_EXIT_OK : status;
     o.model = model;
     status = check_settings(&o, threads);
-    if (!status && !lp_hf_is_folder(model)) {
-        status = lp_find_model(&found, model, &lp_cmd_imatrix);
-        o.model = found;
-    }
+    const struct lp_model_wish wish = {&lp_cmd_imatrix, model, argc, argv, LP_MODEL_PRECISE};
+    if (!status) status = lp_find_model_for(&found, &wish);
+    o.model = found;
     o.n_threads = (int)threads;
     if (!status) status = collect(&o);
     lp_free(found);

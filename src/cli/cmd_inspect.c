@@ -140,6 +140,9 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
     if (in->n_sequences < 1 || in->n_sequences > LP_MAX_SEQS)
         return lp_usage(&lp_cmd_inspect, "--max-seqs is %lld, expected 1 to %d",
                         (long long)in->n_sequences, LP_MAX_SEQS);
+    if (c->context > INT32_MAX / 2)
+        return lp_usage(&lp_cmd_inspect, "--ctx is %lld, expected at most %d",
+                        (long long)c->context, INT32_MAX / 2);
     if (in->n_kv_tokens > INT32_MAX / 2)
         return lp_usage(&lp_cmd_inspect, "--kv-tokens is %lld, expected at most %d",
                         (long long)in->n_kv_tokens, INT32_MAX / 2);

@@ -17,8 +17,9 @@ static int run(int argc, char **argv) {
                                sizeof names / sizeof names[0]);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!names[1]) return lp_usage(&lp_cmd_merge, "a part of the set and OUT.gguf are needed");
+    const struct lp_model_wish wish = {&lp_cmd_merge, names[0], argc, argv, LP_MODEL_ANY};
     char *input;
-    status = lp_find_model(&input, names[0], &lp_cmd_merge);
+    status = lp_find_model_for(&input, &wish);
     if (status) return status;
     struct lp_copy_report report;
     struct lp_err err;

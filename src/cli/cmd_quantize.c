@@ -8,9 +8,8 @@
 #include "base/file.h"
 #include "cli/args.h"
 #include "cli/find_model.h"
-#include "cli/peak_memory.h"
+#include "cli/wrote.h"
 #include "files/quantize_file.h"
-#include "hf/hf_folder.h"
 
 struct settings {
     struct lp_quantize_options plan;
@@ -121,12 +120,11 @@ static int write_file(const struct settings *s, const struct lp_quant_plan *plan
     if (lp_quantize_file(plan, s->output, (int)s->threads, s->force, &err))
         return lp_fail_text("%s", err.text);
     double seconds = (double)(lp_clock_ns() - start) * 1e-9;
-    printf("%s: %s, %llu tensors, %.2f GB, %.2f bits per weight; %.1f s, %.2f GB/s of the source; "
-           "peak memory %.0f MB\n",
-           s->output, lp_quant_preset_name(plan->preset), (unsigned long long)plan->n_items,
-           (double)lp_gguf_writer_total(plan->source.writer) * 1e-9, bits_per_weight(plan), seconds,
-           (double)plan->source.n_bytes * 1e-9 / (seconds > 0 ? seconds : 1),
-           (double)lp_peak_memory() * 1e-6);
+    lp_wrote("wrote", s->output, plan->n_items, lp_gguf_writer_total(plan->source.writer));
+    printf(", %s, %.2f bits per weight", lp_quant_preset_name(plan->preset), bits_per_weight(plan));
+    lp_wrote_time(seconds, plan->source.n_bytes, " of the source");
+    lp_wrote_memory();
+    putchar('\n');
     return LP_EXIT_OK;
 }
 
@@ -145,16 +143,16 @@ static int check_output(const struct settings *s) {
     return lp_fail_text("%s is read here, and would be written over; name another file", s->output);
 }
 
-static int quantize(struct settings *s) {
+static int quantize(struct settings *s, int argc, char **argv) {
+    const struct lp_model_wish wish = {&lp_cmd_quantize, s->plan.input, argc, argv,
+                                       LP_MODEL_PRECISE};
     struct lp_quant_plan plan;
     struct lp_err err;
     char *found = NULL;
     int status = check_output(s);
-    if (!status && !lp_hf_is_folder(s->plan.input)) {
-        status = lp_find_model(&found, s->plan.input, &lp_cmd_quantize);
-        s->plan.input = found;
-    }
+    if (!status) status = lp_find_model_for(&found, &wish);
     if (status) return status;
+    s->plan.input = found;
     if (lp_quant_plan_make(&plan, &s->plan, &err))
         status = lp_fail_text("%s", err.text);
     else if (s->dry_run) {
@@ -207,7 +205,7 @@ static int run(int argc, char **argv) {
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (s.list) return print_presets();
     status = take_names(&s, names);
-    return status ? status : quantize(&s);
+    return status ? status : quantize(&s, argc, argv);
 }
 
 const struct lp_command lp_cmd_quantize = {

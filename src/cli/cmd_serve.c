@@ -16,6 +16,7 @@
 #include "cli/args.h"
 #include "cli/find_model.h"
 #include "cli/sample_options.h"
+#include "cli/size_text.h"
 #include "serve/serve.h"
 
 // Connections that neither wait nor run: health, metrics, clients between two requests.
@@ -105,15 +106,6 @@ struct settings {
     double timeout_s, keepalive_s;
 };
 
-// A size with its unit, for a person.
-static const char *size_text(char out[32], uint64_t bytes) {
-    if (bytes < 1000000000)
-        snprintf(out, 32, "%.1f MB", (double)bytes * 1e-6);
-    else
-        snprintf(out, 32, "%.2f GB", (double)bytes * 1e-9);
-    return out;
-}
-
 // For a person; the line on standard output is for programs.
 static void print_welcome(const struct lp_server_options *o, int port) {
     limpid_model_info info = limpid_model_get_info(o->model);
@@ -130,7 +122,7 @@ static void print_welcome(const struct lp_server_options *o, int port) {
             "        API:      %s/v1%s\n"
             "        Ctrl-C ends it\n",
             lp_clean_text(name, sizeof name, lp_str_from(o->model_id)), info.architecture,
-            size_text(size, info.file_bytes), url, url,
+            lp_size_text(size, info.file_bytes), url, url,
             o->api_key ? " (with the key of --api-key)" : "");
 }
 
@@ -173,13 +165,13 @@ static int check_memory(const limpid_model *model, const limpid_engine_options *
     limpid_error err;
     char weights[32], copies[32], kv[32], step[32], available[32];
     if (limpid_engine_plan(&plan, model, engine, &err)) return lp_fail_setting(&err);
-    size_text(available, plan.available);
+    lp_size_text(available, plan.available);
     fprintf(stderr,
             "limpid: memory: weights %s mapped and %s copied; KV cache %s for %lld tokens (a "
             "context has %lld); buffers of a step %s; %s%s\n",
-            size_text(weights, plan.mapped_weights), size_text(copies, plan.copied_weights),
-            size_text(kv, plan.kv_cache), (long long)plan.n_kv_tokens, (long long)plan.n_context,
-            size_text(step, plan.step_buffers),
+            lp_size_text(weights, plan.mapped_weights), lp_size_text(copies, plan.copied_weights),
+            lp_size_text(kv, plan.kv_cache), (long long)plan.n_kv_tokens, (long long)plan.n_context,
+            lp_size_text(step, plan.step_buffers),
             plan.available ? "available: " : "available memory unknown",
             plan.available ? available : "");
     if (!plan.available || plan.kv_cache + plan.step_buffers <= plan.available) return LP_EXIT_OK;

@@ -32,9 +32,9 @@ static int check_prefix(const char *prefix) {
     return LP_EXIT_OK;
 }
 
-static int split(const char *given, struct lp_split_options *options) {
+static int split(const struct lp_model_wish *wish, struct lp_split_options *options) {
     char *input;
-    int status = lp_find_model(&input, given, &lp_cmd_split);
+    int status = lp_find_model_for(&input, wish);
     if (status) return status;
     struct lp_copy_report report;
     struct lp_err err;
@@ -80,7 +80,8 @@ static int run(int argc, char **argv) {
     if (status) return status;
     if (max_tensors > 0) limits->max_tensors = (uint64_t)max_tensors;
     options.prefix = names[1];
-    return split(names[0], &options);
+    return split(&(struct lp_model_wish){&lp_cmd_split, names[0], argc, argv, LP_MODEL_ANY},
+                 &options);
 }
 
 const struct lp_command lp_cmd_split = {

@@ -2,6 +2,8 @@
 #include <stdio.h>
 
 #include "cli/args.h"
+#include "cli/size_text.h"
+#include "cli/wrote.h"
 #include "files/synth.h"
 #include "files/synth_models.h"
 
@@ -11,14 +13,15 @@ static void list_models(void) {
 }
 
 static void tell(const struct lp_synth_options *o, const struct lp_synth_result *r) {
-    printf("%s%s: %llu tensors, %.2f billion weights, %.2f GB (%.2f bits per weight)",
-           o->dry_run ? "would write " : "wrote ", o->path, (unsigned long long)r->n_tensors,
-           (double)r->n_weights * 1e-9, (double)r->file_bytes * 1e-9,
-           8.0 * (double)r->file_bytes / (double)r->n_weights);
+    char size[LP_SIZE_TEXT_BYTES];
+    double billions = (double)r->n_weights * 1e-9;
+    lp_wrote(o->dry_run ? "would write" : "wrote", o->path, r->n_tensors, r->file_bytes);
     if (r->written_bytes != r->file_bytes)
-        printf(", of which %.2f GB take disk space", (double)r->written_bytes * 1e-9);
-    if (!o->dry_run)
-        printf(", in %.1f s (%.2f GB/s)", r->seconds, (double)r->written_bytes * 1e-9 / r->seconds);
+        printf(", of which %s take disk space", lp_size_text(size, r->written_bytes));
+    printf(", %.2f %s weights (%.2f bits per weight)", billions < 0.1 ? 1000 * billions : billions,
+           billions < 0.1 ? "million" : "billion",
+           8.0 * (double)r->file_bytes / (double)r->n_weights);
+    if (!o->dry_run) lp_wrote_time(r->seconds, r->written_bytes, "");
     putchar('\n');
 }
 

@@ -3,23 +3,14 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static void print_size(uint64_t bytes) {
-    if (bytes < UINT64_C(1000000000))
-        printf("%.1f MB", (double)bytes * 1e-6);
-    else
-        printf("%.2f GB", (double)bytes * 1e-9);
-}
+#include "cli/size_text.h"
+#include "cli/wrote.h"
 
 void lp_copy_report_print(const char *what, const struct lp_copy_report *r) {
-    uint64_t written = r->n_bytes - r->n_before;
-    printf("wrote %s: %" PRIu64 " tensors, ", what, r->n_tensors);
-    print_size(r->n_bytes);
+    char size[LP_SIZE_TEXT_BYTES];
+    lp_wrote("wrote", what, r->n_tensors, r->n_bytes);
     printf(" (%" PRIu64 " bytes)", r->n_bytes);
-    if (r->n_before) {
-        printf(", of which ");
-        print_size(r->n_before);
-        printf(" were there");
-    }
-    printf(", in %.1f s (%.2f GB/s)\n", r->seconds,
-           r->seconds > 0 ? (double)written * 1e-9 / r->seconds : 0.0);
+    if (r->n_before) printf(", of which %s were there", lp_size_text(size, r->n_before));
+    lp_wrote_time(r->seconds, r->n_bytes - r->n_before, "");
+    putchar('\n');
 }

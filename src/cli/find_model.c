@@ -15,6 +15,8 @@
 #include "cli/near_name.h"
 #include "cli/remote_name.h"
 #include "cli/shell_quote.h"
+#include "cli/size_text.h"
+#include "hf/hf_folder.h"
 
 #define BUILTIN_NAME "mini-glm-dsa.gguf"
 #define MAX_LISTED 40
@@ -25,11 +27,6 @@ static void add_path(struct lp_bytes *text, const char *path) {
     lp_shell_quote_path(text, path);
 }
 
-static void add_command(struct lp_bytes *text, const struct lp_command *command, const char *path) {
-    lp_bytes_printf(text, "\n    limpid %s ", command->name);
-    add_path(text, path);
-}
-
 // Prints and releases the text. Returns the exit status.
 static int fail(struct lp_bytes *text, int status) {
     lp_fail_text("%s", text->failed || !text->data ? "out of memory" : text->data);
@@ -38,10 +35,8 @@ static int fail(struct lp_bytes *text, int status) {
 }
 
 static void add_size(struct lp_bytes *text, uint64_t bytes) {
-    if (bytes < 1000000000)
-        lp_bytes_printf(text, "%.1f MB", (double)bytes * 1e-6);
-    else
-        lp_bytes_printf(text, "%.1f GB", (double)bytes * 1e-9);
+    char size[LP_SIZE_TEXT_BYTES];
+    lp_bytes_puts(text, lp_size_text(size, bytes));
 }
 
 static int keep(char **path, const char *found) {
@@ -125,7 +120,7 @@ static void add_set(struct lp_bytes *text, const struct lp_model_set *set, const
         lp_bytes_puts(text, "the file");
 }
 
-static int fail_incomplete(const struct lp_model_set *set, const struct lp_command *command) {
+static int fail_incomplete(const struct lp_model_set *set, const struct lp_model_wish *wish) {
     struct lp_bytes text = {0};
     if (set->n_parts == 1) {
         add_path(&text, set->path);
@@ -137,12 +132,12 @@ static int fail_incomplete(const struct lp_model_set *set, const struct lp_comma
                     set->n_missing, set->n_missing == 1 ? "is" : "are");
     add_missing(&text, set, true);
     lp_bytes_puts(&text, "; put all parts into one folder, then:");
-    add_command(&text, command, set->path);
+    lp_next_command_add(&text, wish, set->path);
     return fail(&text, LP_EXIT_FAILURE);
 }
 
 static int fail_empty(const struct lp_model_folder *in, const char *folder,
-                      const struct lp_command *command) {
+                      const struct lp_model_wish *wish) {
     struct lp_bytes text = {0};
     lp_bytes_puts(&text, "the folder ");
     add_path(&text, folder);
@@ -151,17 +146,17 @@ static int fail_empty(const struct lp_model_folder *in, const char *folder,
                              "safetensors beside it, which is what limpid reads; download the rest "
                              "of the model's files into it (config.json, tokenizer.json, all "
                              "*.safetensors), or the model as GGUF, then:");
-        add_command(&text, command, folder);
+        lp_next_command_add(&text, wish, folder);
     } else {
         lp_bytes_puts(&text, " and the folders in it hold no GGUF file and no Hugging Face model; "
                              "download one into it, or name another file or folder:");
-        lp_bytes_printf(&text, "\n    limpid %s FILE.gguf", command->name);
+        lp_next_command_add_open(&text, wish);
     }
     return fail(&text, LP_EXIT_FAILURE);
 }
 
 static int fail_several(const struct lp_model_folder *in, const char *folder,
-                        const struct lp_command *command) {
+                        const struct lp_model_wish *wish) {
     struct lp_bytes text = {0};
     const struct lp_model_set *next = &in->sets[0];
     lp_bytes_puts(&text, "the folder ");
@@ -174,7 +169,7 @@ static int fail_several(const struct lp_model_folder *in, const char *folder,
     if (in->n_sets > MAX_LISTED)
         lp_bytes_printf(&text, "\n    and %zu more", in->n_sets - MAX_LISTED);
     lp_bytes_puts(&text, "\nName one of them:");
-    add_command(&text, command, next->path);
+    lp_next_command_add(&text, wish, next->path);
     return fail(&text, LP_EXIT_USAGE);
 }
 
@@ -222,21 +217,37 @@ static int use_only_set(char **path, const struct lp_model_set *set, const char 
     return set->is_checkpoint ? use_checkpoint(path, set->path) : use_file(path, set->path);
 }
 
-static int find_in_folder(char **path, const char *folder, const struct lp_command *command) {
+// The one that is meant, or NULL: there are several.
+static const struct lp_model_set *find_only_set(const struct lp_model_folder *in,
+                                                enum lp_model_kind kind) {
+    const struct lp_model_set *found = NULL;
+    size_t n = 0;
+    for (size_t i = 0; i < in->n_sets; i++) {
+        if (kind == LP_MODEL_FOLDER && !in->sets[i].is_checkpoint) continue;
+        found = &in->sets[i];
+        n++;
+    }
+    if (n == 1) return found;
+    return in->n_sets == 1 ? &in->sets[0] : NULL;
+}
+
+static int find_in_folder(char **path, const char *folder, const struct lp_model_wish *wish) {
     struct lp_model_folder in;
     struct lp_err err;
     int status;
-    if (lp_model_folder_read(&in, folder, &err))
+    lp_status failed = lp_model_folder_read(&in, folder, &err);
+    const struct lp_model_set *only = find_only_set(&in, wish->kind);
+    if (failed)
         status = err.status == LP_STATUS_IO ? fail_unreadable(folder, "folder", err.text, "+rx")
                                             : lp_fail_text("%s", err.text);
     else if (in.n_sets == 0)
-        status = fail_empty(&in, folder, command);
-    else if (in.n_sets > 1)
-        status = fail_several(&in, folder, command);
-    else if (in.sets[0].n_missing)
-        status = fail_incomplete(&in.sets[0], command);
+        status = fail_empty(&in, folder, wish);
+    else if (!only)
+        status = fail_several(&in, folder, wish);
+    else if (only->n_missing)
+        status = fail_incomplete(only, wish);
     else
-        status = use_only_set(path, &in.sets[0], folder);
+        status = use_only_set(path, only, folder);
     lp_model_folder_release(&in);
     return status;
 }
@@ -254,7 +265,7 @@ static const char *split_path(const char *path, char out[PATH_MAX]) {
 
 // Whether it is a part of a set, and which parts are missing, the file itself says: a name may
 // deceive.
-static int find_file(char **path, const char *file, const struct lp_command *command) {
+static int find_file(char **path, const char *file, const struct lp_model_wish *wish) {
     char *folder = lp_model_checkpoint_of(file);
     lp_free(folder);
     if (folder) return use_checkpoint(path, file);
@@ -266,12 +277,12 @@ static int find_file(char **path, const char *file, const struct lp_command *com
             lp_bytes_puts(&text, " is a part of a checkpoint; name its folder, which must hold "
                                  "config.json and tokenizer.json too:");
             split_path(file, inside);
-            add_command(&text, command, inside[0] ? inside : ".");
+            lp_next_command_add(&text, wish, inside[0] ? inside : ".");
         } else {
             lp_bytes_puts(&text, " is a checkpoint of another kind (PyTorch, ONNX); limpid reads "
                                  "GGUF files and folders of safetensors: download the model as one "
                                  "of these, then:");
-            lp_bytes_printf(&text, "\n    limpid %s FILE.gguf or FOLDER", command->name);
+            lp_next_command_add_open(&text, wish);
         }
         return fail(&text, LP_EXIT_FAILURE);
     }
@@ -280,7 +291,7 @@ static int find_file(char **path, const char *file, const struct lp_command *com
 
 // ---- neither ----
 
-static int fail_absent(const char *given, const struct lp_command *command) {
+static int fail_absent(const char *given, const struct lp_model_wish *wish) {
     struct lp_bytes text = {0};
     char folder[PATH_MAX];
     const char *name = split_path(given, folder);
@@ -296,31 +307,41 @@ static int fail_absent(const char *given, const struct lp_command *command) {
         struct lp_bytes path = {0};
         lp_bytes_printf(&path, "%s%s", folder, near);
         lp_bytes_puts(&text, "; is it this one?");
-        if (path.data) add_command(&text, command, path.data);
+        if (path.data) lp_next_command_add(&text, wish, path.data);
         lp_bytes_release(&path);
-    } else
-        lp_bytes_printf(&text, "; name a GGUF file, or a folder with one:\n    limpid %s FILE.gguf",
-                        command->name);
+    } else {
+        lp_bytes_puts(&text, wish->kind == LP_MODEL_FOLDER
+                                 ? "; name a folder with config.json and *.safetensors:"
+                                 : "; name a GGUF file, or a folder with one:");
+        lp_next_command_add_open(&text, wish);
+    }
     lp_free(near);
     return fail(&text, LP_EXIT_FAILURE);
 }
 
-int lp_find_model(char **path, const char *given, const struct lp_command *command) {
+int lp_find_model_for(char **path, const struct lp_model_wish *wish) {
+    const char *given = wish->given;
     struct stat st;
+    // The folder that a file tool reads may well hold the GGUF files that it has written.
+    if (wish->kind != LP_MODEL_ANY && lp_hf_is_folder(given)) return keep(path, given);
     if (stat(given, &st) == 0)
-        return S_ISDIR(st.st_mode) ? find_in_folder(path, given, command)
-                                   : find_file(path, given, command);
+        return S_ISDIR(st.st_mode) ? find_in_folder(path, given, wish)
+                                   : find_file(path, given, wish);
     if (errno == EACCES) {
         char folder[PATH_MAX];
         split_path(given, folder);
         return fail_unreadable(folder[0] ? folder : ".", "folder", strerror(EACCES), "+rx");
     }
     struct lp_bytes text = {0};
-    if (lp_remote_advice(&text, given, command->name)) return fail(&text, LP_EXIT_FAILURE);
+    if (lp_remote_advice(&text, given, wish)) return fail(&text, LP_EXIT_FAILURE);
     struct lp_model_set set; // one part that is not there, of a set that is
     if (!lp_model_set_look(&set, given)) return lp_fail_text("out of memory: the model's path");
     bool partly = set.n_missing < set.n_parts;
-    int status = partly ? fail_incomplete(&set, command) : fail_absent(given, command);
+    int status = partly ? fail_incomplete(&set, wish) : fail_absent(given, wish);
     lp_free(set.path);
     return status;
+}
+
+int lp_find_model(char **path, const char *given, const struct lp_command *command) {
+    return lp_find_model_for(path, &(struct lp_model_wish){.command = command, .given = given});
 }

@@ -1,4 +1,4 @@
-// The program: a table of commands.
+// The program: a table of commands, in groups.
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -6,20 +6,45 @@
 
 #include "base/fault.h"
 #include "cli/args.h"
+#include "cli/wrap.h"
 
-static const struct lp_command *const commands[] = {
-    &lp_cmd_run,     &lp_cmd_serve,    &lp_cmd_dump,    &lp_cmd_tokenize,
-    &lp_cmd_inspect, &lp_cmd_bench,    &lp_cmd_doctor,  &lp_cmd_trace,
-    &lp_cmd_probe,   &lp_cmd_quantize, &lp_cmd_imatrix, &lp_cmd_synth,
-    &lp_cmd_diff,    &lp_cmd_convert,  &lp_cmd_merge,   &lp_cmd_split};
+#define MAX_COMMANDS 6
+
+static const struct group {
+    const char *title;
+    const struct lp_command *commands[MAX_COMMANDS + 1]; // ends with NULL
+} groups[] = {
+    {"Run and serve", {&lp_cmd_run, &lp_cmd_serve, &lp_cmd_bench, &lp_cmd_tokenize}},
+    {"Look and debug",
+     {&lp_cmd_inspect, &lp_cmd_doctor, &lp_cmd_diff, &lp_cmd_dump, &lp_cmd_probe, &lp_cmd_trace}},
+    {"Files",
+     {&lp_cmd_convert, &lp_cmd_quantize, &lp_cmd_imatrix, &lp_cmd_merge, &lp_cmd_split,
+      &lp_cmd_synth}},
+};
+#define N_GROUPS (sizeof groups / sizeof groups[0])
+
+static void print_command(FILE *to, const struct lp_command *command) {
+    char head[64];
+    int indent = snprintf(head, sizeof head, "  limpid %s", command->name);
+    lp_wrap(to, head, command->synopsis, (size_t)indent + 1);
+    lp_wrap(to, "     ", command->summary, 6);
+}
 
 static void print_commands(FILE *to) {
-    fprintf(to, "limpid %s: inference for models with multi-head latent attention\n\n",
+    fprintf(to, "limpid %s: inference for models with multi-head latent attention\n",
             limpid_version());
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        fprintf(to, "  limpid %s %s\n      %s\n", commands[i]->name, commands[i]->synopsis,
-                commands[i]->summary);
+    for (size_t g = 0; g < N_GROUPS; g++) {
+        fprintf(to, "\n%s\n\n", groups[g].title);
+        for (const struct lp_command *const *c = groups[g].commands; *c; c++) print_command(to, *c);
+    }
     fputs("\nlimpid COMMAND --help lists a command's options.\n", to);
+}
+
+static const struct lp_command *find_command(const char *name) {
+    for (size_t g = 0; g < N_GROUPS; g++)
+        for (const struct lp_command *const *c = groups[g].commands; *c; c++)
+            if (strcmp(name, (*c)->name) == 0) return *c;
+    return NULL;
 }
 
 // A command that could not print what it found has failed (a full disk, a closed pipe).
@@ -55,9 +80,8 @@ int main(int argc, char **argv) {
         printf("limpid %s\n", limpid_version());
         return written(LP_EXIT_OK);
     }
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(argv[1], commands[i]->name) == 0)
-            return written(commands[i]->run(argc - 1, argv + 1));
+    const struct lp_command *command = find_command(argv[1]);
+    if (command) return written(command->run(argc - 1, argv + 1));
     fprintf(stderr, "limpid: unknown command '%s'; limpid --help lists them\n", argv[1]);
     return LP_EXIT_USAGE;
 }

@@ -45,29 +45,41 @@ static void add_pattern(struct lp_bytes *text, const char *file, size_t n) {
     lp_bytes_release(&pattern);
 }
 
+// What of a repository is wanted where no file of it is named.
+static const char *wanted_files(enum lp_model_kind kind) {
+    return kind == LP_MODEL_PRECISE
+               ? "its GGUF files first (in BF16 or F16, which have lost nothing)"
+           : kind == LP_MODEL_FOLDER ? "it first"
+                                     : "its GGUF files first (of the quantisation that you want)";
+}
+
 static void advise_hub(struct lp_bytes *text, const char *org, const char *name, const char *rest,
-                       const char *command) {
+                       const struct lp_model_wish *wish) {
     static const char *const before_file[] = {"/resolve/main/", "/blob/main/", "/tree/main/"};
     const char *file = "";
     for (size_t i = 0; i < 3; i++)
         if (strncmp(rest, before_file[i], strlen(before_file[i])) == 0)
             file = rest + strlen(before_file[i]);
+    size_t n_file = strcspn(file, "?#");
+    bool named = n_file > 5 && strncasecmp(file + n_file - 5, ".gguf", 5) == 0;
     lp_bytes_printf(text,
                     "%s/%s is not a file or folder here; if it is a repository of a hub, download "
-                    "its GGUF files first%s:\n    hf download %s/%s --include ",
-                    org, name, *file ? "" : " (of the quantisation that you want)", org, name);
-    size_t n_file = strcspn(file, "?#");
-    if (n_file > 5 && strncasecmp(file + n_file - 5, ".gguf", 5) == 0)
+                    "%s:\n    hf download %s/%s",
+                    org, name, named ? "its GGUF files first" : wanted_files(wish->kind), org,
+                    name);
+    if (named) {
+        lp_bytes_puts(text, " --include ");
         add_pattern(text, file, n_file);
-    else
-        lp_bytes_puts(text, "'*Q4_K_M*.gguf'");
-    lp_bytes_printf(text,
-                    " --local-dir %s\n    limpid %s %s\n(older versions of the tool: "
-                    "huggingface-cli download)",
-                    name, command, name);
+    } else if (wish->kind != LP_MODEL_FOLDER)
+        lp_bytes_printf(text, " --include '*%s*.gguf'",
+                        wish->kind == LP_MODEL_PRECISE ? "BF16" : "Q4_K_M");
+    lp_bytes_printf(text, " --local-dir %s", name);
+    lp_next_command_add(text, wish, name);
+    lp_bytes_puts(text, "\n(older versions of the tool: huggingface-cli download)");
 }
 
-static void advise_download(struct lp_bytes *text, const char *url, const char *command) {
+static void advise_download(struct lp_bytes *text, const char *url,
+                            const struct lp_model_wish *wish) {
     size_t n = strcspn(url, "?#");
     const char *file = url + n;
     while (file > url && file[-1] != '/') file--;
@@ -79,8 +91,7 @@ static void advise_download(struct lp_bytes *text, const char *url, const char *
     lp_shell_quote_path(text, name);
     lp_bytes_puts(text, " ");
     lp_shell_quote(text, url);
-    lp_bytes_printf(text, "\n    limpid %s ", command);
-    lp_shell_quote_path(text, name);
+    lp_next_command_add(text, wish, name);
     lp_bytes_release(&given);
 }
 
@@ -95,7 +106,7 @@ static bool is_path(const char *org, const char *name, const char *rest) {
     return *rest || lp_name_ends(name, ".gguf") || stat(org, &st) == 0;
 }
 
-bool lp_remote_advice(struct lp_bytes *text, const char *name, const char *command) {
+bool lp_remote_advice(struct lp_bytes *text, const char *name, const struct lp_model_wish *wish) {
     static const char *const hubs[] = {"https://huggingface.co/",
                                        "http://huggingface.co/",
                                        "https://hf.co/",
@@ -107,25 +118,24 @@ bool lp_remote_advice(struct lp_bytes *text, const char *name, const char *comma
     for (size_t i = 0; i < sizeof hubs / sizeof hubs[0]; i++) {
         const char *path = behind(name, hubs[i]);
         if (!path || !(rest = hub_name(path, org, model))) continue;
-        advise_hub(text, org, model, rest, command);
+        advise_hub(text, org, model, rest, wish);
         return true;
     }
     if (behind(name, "https://") || behind(name, "http://")) {
-        advise_download(text, name, command);
+        advise_download(text, name, wish);
         return true;
     }
     rest = hub_name(name, org, model);
     if (rest && rest[0] == ':') rest = ""; // ORG/NAME:TAG
     if (rest && !is_path(org, model, rest)) {
-        advise_hub(text, org, model, rest, command);
+        advise_hub(text, org, model, rest, wish);
         return true;
     }
     size_t n = component(name);
     if (n && name[n] == ':' && component(name + n + 1) == strlen(name + n + 1)) {
-        lp_bytes_printf(text,
-                        "limpid knows no models by name (%s); download a GGUF file and name it or "
-                        "its folder:\n    limpid %s FILE.gguf",
-                        name, command);
+        lp_bytes_printf(text, "limpid knows no models by name (%s); download %s and name it:", name,
+                        wish->kind == LP_MODEL_FOLDER ? "its Hugging Face folder" : "a GGUF file");
+        lp_next_command_add_open(text, wish);
         return true;
     }
     return false;

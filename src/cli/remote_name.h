@@ -3,10 +3,10 @@
 #ifndef LP_CLI_REMOTE_NAME_H
 #define LP_CLI_REMOTE_NAME_H
 
-#include "base/bytes.h"
+#include "cli/next_command.h"
 
-// Appends what to do to get it and to run `limpid COMMAND` with it. False, with nothing appended,
-// if the name is nothing of the kind.
-bool lp_remote_advice(struct lp_bytes *text, const char *name, const char *command);
+// Appends what to do to get it and to run the command with it. False, with nothing appended, if the
+// name is nothing of the kind.
+bool lp_remote_advice(struct lp_bytes *text, const char *name, const struct lp_model_wish *wish);
 
 #endif

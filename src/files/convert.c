@@ -6,12 +6,14 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/progress.h"
+#include "files/finite.h"
 #include "files/folder_files.h"
 #include "files/new_file.h"
 #include "files/quantize_presets.h"
 #include "hf/hf_pieces.h"
 
 #define MAX_PADDING 64
+#define FORGET_PIECES 16 // of a tensor: a stack of experts may be larger than memory
 
 struct buffers { // of one thread
     float *values;
@@ -178,27 +180,32 @@ static lp_status quantise(const struct lp_convert *c, const struct lp_hf_piece *
     lp_type type = c->types[piece->tensor];
     int64_t n_in = (int64_t)t->ne[0], bad;
     const struct lp_type_info *info = lp_type_info(type);
+    lp_status status = lp_finite_check_rows(lp_str_from(t->name), values, (uint64_t)piece->first,
+                                            (uint64_t)piece->n, t->ne[0], err);
+    if (status) return status;
     lp_quantize_rows(type, values, bytes, piece->n, n_in, NULL);
     bad = lp_type_find_nonfinite(type, bytes, (size_t)(piece->n * n_in));
     if (bad < 0) return LP_OK;
     int64_t row = piece->first + bad * info->block_values / n_in;
-    return lp_err_set(
-        err, LP_STATUS_NUMERIC,
-        "tensor %s has a value in row %lld that is NaN, infinite or too large for %s; "
-        "%s",
-        t->name, (long long)row, info->name,
-        type == LP_TYPE_F32 || type == LP_TYPE_BF16
-            ? "the checkpoint is damaged"
-            : "try --outtype bf16, which takes all that the checkpoint may hold");
+    return lp_err_set(err, LP_STATUS_NUMERIC,
+                      "tensor %s has a value in row %lld that is too large for %s; try --outtype "
+                      "%s, which takes all that the checkpoint may hold",
+                      t->name, (long long)row, info->name, type == LP_TYPE_BF16 ? "f32" : "bf16");
 }
 
 static lp_status make_bytes(const struct lp_convert *c, const struct buffers *b,
                             const struct lp_hf_piece *piece, struct lp_err *err) {
     const struct lp_hf_tensor *t = &c->plan.tensors[piece->tensor];
     lp_type type = c->types[piece->tensor];
-    if (is_packed(c, t, type))
-        return lp_hf_tensor_pack(&c->plan, t, piece->first, piece->n, b->bytes, err);
-    lp_status status = lp_hf_tensor_rows(&c->plan, t, piece->first, piece->n, true, b->values, err);
+    lp_status status;
+    if (is_packed(c, t, type)) {
+        status = lp_hf_tensor_pack(&c->plan, t, piece->first, piece->n, b->bytes, err);
+        return status ? status
+                      : lp_finite_check_stored(lp_str_from(t->name), type, b->bytes,
+                                               (uint64_t)piece->first, (uint64_t)piece->n, t->ne[0],
+                                               err);
+    }
+    status = lp_hf_tensor_rows(&c->plan, t, piece->first, piece->n, true, b->values, err);
     return status ? status : quantise(c, piece, b->values, b->bytes, err);
 }
 
@@ -221,7 +228,8 @@ static lp_status write_piece(void *data, int worker, const struct lp_hf_piece *p
         n = end - offset;
     }
     status = lp_new_file_write(c->file, offset, b->bytes, n, err);
-    if (piece->is_last) lp_hf_tensor_forget(t);
+    if (piece->is_last || piece->first / piece->n % FORGET_PIECES == FORGET_PIECES - 1)
+        lp_hf_tensor_forget(t);
     uint64_t done = atomic_fetch_add(&c->done_bytes, n) + n;
     if (worker == 0) lp_progress_update(&c->bar, done);
     return status;

@@ -26,7 +26,8 @@ static lp_status fail(const struct lp_new_file *f, const char *doing, struct lp_
 static lp_status check_room(const struct lp_new_file *f, struct lp_err *err) {
     uint64_t there = f->place.there < f->disk_bytes ? f->place.there : f->disk_bytes;
     lp_status status = lp_new_file_check_size(f->place.path, f->n_bytes, err);
-    return status ? status : lp_new_file_room(f->place.path, f->disk_bytes - there, err);
+    return status ? status
+                  : lp_new_file_room(f->place.path, f->place.path, f->disk_bytes - there, err);
 }
 
 // False when another process holds it. The same command, killed a moment ago, may still be on its

@@ -70,8 +70,9 @@ lp_status lp_new_file_check(const struct lp_new_file_options *options, uint64_t 
                             struct lp_err *err);
 void lp_new_file_forget(const char *path); // removes the state file of a finished file
 
-// Whether the file system of PATH, a file that may not exist yet, has room for n_bytes more.
-// Errors: LIMIT.
-lp_status lp_new_file_room(const char *path, uint64_t n_bytes, struct lp_err *err);
+// Whether the file system of PATH, a file that may not exist yet, has room for n_bytes more; `what`
+// needs them, as the error names it. Errors: LIMIT.
+lp_status lp_new_file_room(const char *path, const char *what, uint64_t n_bytes,
+                           struct lp_err *err);
 
 #endif

@@ -208,7 +208,8 @@ lp_status lp_new_file_check_size(const char *path, uint64_t n_bytes, struct lp_e
     return LP_OK;
 }
 
-lp_status lp_new_file_room(const char *path, uint64_t n_bytes, struct lp_err *err) {
+lp_status lp_new_file_room(const char *path, const char *what, uint64_t n_bytes,
+                           struct lp_err *err) {
     struct statvfs fs;
     char folder[PATH_MAX];
     folder_of(folder, path);
@@ -216,8 +217,8 @@ lp_status lp_new_file_room(const char *path, uint64_t n_bytes, struct lp_err *er
     uint64_t free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
     if (n_bytes <= free_bytes) return LP_OK;
     return lp_err_set(err, LP_STATUS_LIMIT,
-                      "%s needs %.3f GB more on its disk, and %.3f GB are free; free %.3f GB or "
-                      "write to another disk",
-                      path, (double)n_bytes * GB, (double)free_bytes * GB,
+                      "no room for %s: %.3f GB more are needed, and %.3f GB are free on that disk; "
+                      "free %.3f GB or write to another disk",
+                      what, (double)n_bytes * GB, (double)free_bytes * GB,
                       (double)(n_bytes - free_bytes) * GB);
 }

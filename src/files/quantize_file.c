@@ -1,13 +1,15 @@
 #include "files/quantize_file.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/progress.h"
 #include "base/workers.h"
+#include "files/finite.h"
 #include "files/new_file.h"
+
+#define FORGET_PIECES 16 // of a tensor
 
 struct piece {
     uint64_t item, first, n, number; // rows of an item; number: of all pieces
@@ -67,30 +69,6 @@ uint64_t lp_quantize_buffer_bytes(const struct lp_quant_plan *plan, int n_thread
 
 // ---- one piece
 
-static lp_status not_finite(const struct lp_source_tensor *t, uint64_t row, uint64_t column,
-                            struct lp_err *err) {
-    return lp_err_set(err, LP_STATUS_NUMERIC,
-                      "tensor %.*s holds a value that is not finite, in row %llu at column %llu; "
-                      "the source is damaged: limpid doctor looks further",
-                      LP_STR_ARGS(t->name), (unsigned long long)row, (unsigned long long)column);
-}
-
-static lp_status check_values(const struct lp_source_tensor *t, const struct piece *p,
-                              const float *values, struct lp_err *err) {
-    for (uint64_t r = 0; r < p->n; r++) {
-        const float *row = values + r * t->ne[0];
-        uint32_t n_bad = 0;
-        for (uint64_t i = 0; i < t->ne[0]; i++) {
-            uint32_t bits;
-            memcpy(&bits, &row[i], sizeof bits);
-            n_bad += (bits & 0x7f800000) == 0x7f800000;
-        }
-        for (uint64_t i = 0; n_bad && i < t->ne[0]; i++)
-            if (!isfinite(row[i])) return not_finite(t, p->first + r, i, err);
-    }
-    return LP_OK;
-}
-
 // Rows of one matrix share its importances.
 static bool quantize(const struct lp_quant_item *item, const struct piece *p,
                      const struct buffers *b) {
@@ -115,12 +93,25 @@ static lp_status copy_piece(const struct job *job, const struct piece *p, const 
     const struct lp_source_tensor *t = item->tensor;
     lp_status status = lp_source_pack(&job->plan->source, t, p->first, p->n, b->stored, err);
     if (status) return status;
-    int64_t bad = lp_type_find_nonfinite(t->type, b->stored, (size_t)(p->n * t->ne[0]));
-    if (bad >= 0) {
-        uint64_t at = (uint64_t)bad * lp_type_info((uint32_t)t->type)->block_values;
-        return not_finite(t, p->first + at / t->ne[0], at % t->ne[0], err);
-    }
+    status = lp_finite_check_stored(t->name, t->type, b->stored, p->first, p->n, t->ne[0], err);
+    if (status) return status;
     return lp_new_file_write(job->file, offset, b->stored, p->n * t->row_bytes, err);
+}
+
+// Of finite values: what is too large for F16, or makes a scale that is.
+static lp_status check_blocks(const struct lp_quant_item *item, const struct piece *p,
+                              const uint8_t *blocks, struct lp_err *err) {
+    const struct lp_source_tensor *t = item->tensor;
+    const struct lp_type_info *to = lp_type_info((uint32_t)item->to);
+    int64_t bad = lp_type_find_nonfinite(item->to, blocks, (size_t)(p->n * t->ne[0]));
+    if (bad < 0) return LP_OK;
+    uint64_t at = (uint64_t)bad * to->block_values;
+    return lp_err_set(err, LP_STATUS_NUMERIC,
+                      "tensor %.*s holds values that are too large for %s, in row %llu from column "
+                      "%llu; give it BF16 or F32 with --rules",
+                      LP_STR_ARGS(t->name), to->name,
+                      (unsigned long long)(p->first + at / t->ne[0]),
+                      (unsigned long long)(at % t->ne[0]));
 }
 
 static lp_status quantize_piece(const struct job *job, const struct piece *p,
@@ -133,11 +124,13 @@ static lp_status quantize_piece(const struct job *job, const struct piece *p,
     if (item->copied) return copy_piece(job, p, b, offset, err);
     lp_status status =
         lp_source_rows(&job->plan->source, t, p->first, p->n, b->values, b->stored, err);
-    if (!status) status = check_values(t, p, b->values, err);
+    if (!status) status = lp_finite_check_rows(t->name, b->values, p->first, p->n, t->ne[0], err);
     if (status) return status;
     if (!quantize(item, p, b))
         return lp_err_set(err, LP_STATUS_UNSUPPORTED, "%s cannot be written",
                           lp_type_info((uint32_t)item->to)->name);
+    status = check_blocks(item, p, b->blocks, err);
+    if (status) return status;
     return lp_new_file_write(job->file, offset, b->blocks, p->n * row_bytes, err);
 }
 
@@ -177,6 +170,12 @@ static void done(struct job *job, const struct piece *p, lp_status status, const
     if (draws) lp_progress_update(&job->bar, n_done);
 }
 
+// A stack of experts may be larger than memory: its pages are dropped now and then, too.
+static bool is_time_to_forget(const struct job *job, const struct piece *p) {
+    bool is_last = p->first + p->n == job->plan->items[p->item].tensor->n_rows;
+    return is_last || p->first / p->n % FORGET_PIECES == FORGET_PIECES - 1;
+}
+
 static void work(void *user, int worker, int n_workers) {
     struct job *job = user;
     struct piece p;
@@ -184,6 +183,8 @@ static void work(void *user, int worker, int n_workers) {
     while (take(job, &p)) {
         struct lp_err err = {0};
         lp_status status = quantize_piece(job, &p, &job->buffers[worker], &err);
+        if (is_time_to_forget(job, &p))
+            lp_source_forget(&job->plan->source, job->plan->items[p.item].tensor);
         done(job, &p, status, &err, worker == 0);
     }
 }

@@ -45,7 +45,8 @@ static lp_status choose_type(struct lp_quant_plan *plan, const struct lp_quantiz
     if (found) {
         item->why = LP_WHY_RULE;
         if (item->wanted == LP_QUANT_KEEP) item->wanted = t->type;
-    } else if (item->role != LP_ROLE_KEEP && item->role != LP_ROLE_SCALE) {
+    } else if (item->role != LP_ROLE_KEEP && item->role != LP_ROLE_SCALE &&
+               lp_type_info((uint32_t)t->type)->dequant) { // integers are no weights
         item->why = LP_WHY_PRESET;
         item->wanted = o->pure ? lp_quant_preset_base(plan->preset)
                                : lp_quant_preset_type(plan->preset, &plan->shape, item->role,

@@ -9,6 +9,8 @@
 
 #define MAX_FILE_BYTES ((uint64_t)1 << 20)
 #define MAX_RANGES 16
+#define MAX_RULES 4096 // each is held against each tensor: these bound the time that takes
+#define MAX_PATTERN_BYTES 256
 
 struct lp_quant_rule {
     struct lp_str pattern;
@@ -110,6 +112,9 @@ static lp_status parse_left(const struct lp_quant_rules *rules, struct lp_quant_
     }
     while (n < left.len && !is_space(left.data[n])) n++;
     rule->pattern = (struct lp_str){left.data, n};
+    if (n > MAX_PATTERN_BYTES)
+        return lp_err_set(err, LP_STATUS_LIMIT, "%s:%d: the pattern has %zu bytes, at most %d",
+                          rules->path, rule->line, n, MAX_PATTERN_BYTES);
     rule->is_exact = !memchr(left.data, '*', n) && !memchr(left.data, '?', n);
     struct lp_str rest = trim((struct lp_str){left.data + n, left.len - n});
     if (!rest.len) return LP_OK;
@@ -140,6 +145,10 @@ static lp_status parse_line(struct lp_quant_rules *rules, struct lp_str text, in
         return lp_err_set(err, LP_STATUS_FORMAT, "%s:%d: unknown type '%.*s'; types: %s, keep",
                           rules->path, line, LP_STR_ARGS(right), lp_quant_type_list());
     lp_status status = parse_left(rules, &rule, left, err);
+    if (!status && rules->n == MAX_RULES)
+        status = lp_err_set(err, LP_STATUS_LIMIT,
+                            "%s:%d: there are more than %d rules; a pattern may name many tensors",
+                            rules->path, line, MAX_RULES);
     if (status) return status;
     if (!LP_GROW(rules->rules, rules->capacity, rules->n + 1))
         return lp_err_memory(err, rules->n * sizeof rule, "the rules");

@@ -27,7 +27,8 @@ struct lp_quant_rules {
     size_t n, capacity;
 };
 
-// Errors: IO, FORMAT ("FILE:LINE: ..."), LIMIT (over 1 MB), MEMORY. Release in any case.
+// Errors: IO, FORMAT ("FILE:LINE: ..."), LIMIT (over 1 MB, 4096 rules,
+// 256 bytes of a pattern), MEMORY. Release in any case.
 lp_status lp_quant_rules_read(struct lp_quant_rules *out, const char *path, struct lp_err *err);
 void lp_quant_rules_release(struct lp_quant_rules *rules);
 

@@ -1,5 +1,6 @@
 #include "files/split.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -108,6 +109,13 @@ static lp_status make_plan(struct job *j, struct lp_err *err) {
     return lp_split_plan_make(&j->plan, j->source->gguf, &j->options->limits, first, later, err);
 }
 
+static lp_status check_room(const struct job *j, const char *path, struct lp_err *err) {
+    char what[PATH_MAX];
+    snprintf(what, sizeof what, "%s-*.gguf, all %u parts together", j->options->prefix,
+             j->plan.n_parts);
+    return lp_new_file_room(path, what, j->report->n_bytes - j->report->n_before, err);
+}
+
 // Whether each part can be written; what they take together, and what is there of it.
 static lp_status check_parts(struct job *j, struct lp_err *err) {
     struct lp_copy_report *r = j->report;
@@ -119,8 +127,7 @@ static lp_status check_parts(struct job *j, struct lp_err *err) {
         if (!status) status = lp_new_file_check(&p.file, &done, err);
         r->n_bytes += p.file.n_bytes;
         r->n_before += done;
-        if (!status && no + 1 == j->plan.n_parts)
-            status = lp_new_file_room(p.file.path, r->n_bytes - r->n_before, err);
+        if (!status && no + 1 == j->plan.n_parts) status = check_room(j, p.file.path, err);
         part_release(&p);
     }
     return status;

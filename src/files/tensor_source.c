@@ -209,3 +209,7 @@ lp_status lp_source_rows(const struct lp_source *s, const struct lp_source_tenso
     if (t->factors) multiply(t, first, n, out);
     return LP_OK;
 }
+
+void lp_source_forget(const struct lp_source *s, const struct lp_source_tensor *t) {
+    if (s->folder) lp_hf_tensor_forget(t->of);
+}

@@ -52,5 +52,8 @@ lp_status lp_source_pack(const struct lp_source *source, const struct lp_source_
 // must have a dequantiser.
 lp_status lp_source_rows(const struct lp_source *source, const struct lp_source_tensor *t,
                          uint64_t first, uint64_t n, float *out, void *scratch, struct lp_err *err);
+// What of a tensor is mapped in need not stay in this process's memory: whoever reads it again gets
+// it again.
+void lp_source_forget(const struct lp_source *source, const struct lp_source_tensor *t);
 
 #endif

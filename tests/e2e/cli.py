@@ -4,6 +4,7 @@
     cli.py LIMPID [--sanitizer] [--only TEXT]
 """
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -21,6 +22,7 @@ CASES = [
     ("backend", [*RUN, "--backend", "abacus"], b"", 2, "abacus"),
     ("log", [*RUN, "--log", "loud"], b"", 2, "loud"),
     ("threads", [*RUN, "--threads", "1025"], b"", 2, "1025"),
+    ("plan", ["inspect", MINI_MODEL, "--ctx", "9223372036854775807"], b"", 2, "--ctx is 9223372036854775807"),
     ("model", ["run", "/nonexistent.gguf", "-p", "hi"], b"", 1, "/nonexistent.gguf"),
     ("hidden full", [*DUMP, "--hidden", "/dev/full"], b"", 1, "/dev/full"),
     ("tokens empty", ["dump", MINI_MODEL, "--tokens", ""], b"", 1, "--tokens"),
@@ -83,6 +85,20 @@ def model_is_kept(limpid, folder):
         yield "the model was written over"
 
 
+def help_is_short(limpid):
+    """All commands, in groups, on a terminal of usual width; so are their own options."""
+    out = subprocess.run([limpid, "--help"], capture_output=True, text=True, check=True).stdout
+    names = re.findall(r"^  limpid (\w+)", out, re.M)
+    if len(names) != len(set(names)) or len(names) < 16:
+        yield f"the commands are {names}"
+    for title in ("Run and serve", "Look and debug", "Files"):
+        if f"\n\n{title}\n\n  limpid " not in out:
+            yield f"there is no group {title!r}: {out}"
+    for name in names:
+        out += subprocess.run([limpid, name, "--help"], capture_output=True, text=True, check=True).stdout
+    yield from (f"a line of {len(line)}: {line}" for line in out.splitlines() if len(line) > 119)
+
+
 def main():
     args = arguments(__doc__)
     checks = Checks(args)
@@ -93,6 +109,7 @@ def main():
             checks.add("full disk: " + command[0], full, args.limpid, command)
         checks.add("chat by lines", answers_lines, args.limpid)
         checks.add("missing pre", pre_is_warned_of, args.limpid, folder)
+        checks.add("help", help_is_short, args.limpid)
         checks.add("the model is kept", model_is_kept, args.limpid, folder)
         checks.finish()
 

@@ -23,7 +23,7 @@ import time
 import gguf_edit
 import hf_folders as hf
 from gguf_edit import U32, F32, STR
-from harness import MINI_MODEL, ROOT, Checks, Dump, Golden, arguments, golden_names, load_safetensors, np, run, too_far
+from harness import MINI_MODEL, ROOT, Checks, Dump, Golden, arguments, golden_names, load_safetensors, not_wrote, np, run, too_far
 
 T_Q4_0, T_NVFP4 = 2, 40
 gguf_edit.BLOCKS.update({T_Q4_0: (32, 18), T_NVFP4: (64, 36)})
@@ -352,6 +352,56 @@ def outputs(limpid, folder):
         yield f"left behind: {left}"
 
 
+def damaged(limpid, folder):
+    """NaN and infinity of the checkpoint are not handed on, whether values are copied or not."""
+    for dtype in ("BF16", "F16", "F32"):
+        for tensor, name, value in (("blk.1.ffn_down.weight", "model.layers.1.mlp.down_proj.weight", np.nan),
+                                    ("blk.0.ffn_norm.weight", "model.layers.0.post_attention_layernorm.weight", np.inf)):
+            ck = hf.from_golden("qwen3")
+            ck.dtype(dtype)
+            x = ck.arrays[name].values().copy()
+            place = (5, 7) if x.ndim == 2 else (7,)
+            x[place] = value
+            ck.arrays[name] = hf.stored(x, dtype)
+            path, out = ck.write(f"{folder}/damaged-{dtype}"), f"{folder}/damaged.gguf"
+            for type_ in ("auto", "f32", "q8_0"):
+                said = run([limpid, "convert", path, out, "--outtype", type_], status=1).stderr
+                if f"tensor {tensor} holds a value that is not finite, in row {place[0] if x.ndim == 2 else 0} at column 7" not in said:
+                    yield f"{dtype} to {type_}: {said!r}"
+            if os.path.exists(out):
+                yield f"{dtype}: there is a file"
+    ck = hf.from_golden("qwen3")
+    x = ck.arrays["model.embed_tokens.weight"].values().copy()
+    x[3, 1] = 1e5
+    ck.arrays["model.embed_tokens.weight"] = hf.stored(x, "BF16")
+    said = run([limpid, "convert", ck.write(f"{folder}/large"), out, "--outtype", "f16"], status=1).stderr
+    if "tensor token_embd.weight has a value in row 3 that is too large for F16" not in said:
+        yield f"a large value: {said!r}"
+
+
+def named(limpid, folder):
+    """A folder may be named by its config.json or by the one around it; what is none is answered by a command."""
+    inner, out = f"{folder}/named/the model", f"{folder}/named.gguf"
+    os.makedirs(f"{folder}/named")
+    hf.from_golden("qwen3").write(inner, shards=2)
+    os.symlink(MINI_MODEL, f"{folder}/named/mini.gguf")
+    want = convert(limpid, inner, out).bytes()
+    yield not_wrote(LAST.done, out)
+    for given in (f"{inner}/config.json", f"{folder}/named", inner + "/"):
+        if convert(limpid, given, out, "--force").bytes() != want:
+            yield f"{given} gives another file"
+    os.symlink(MINI_MODEL, f"{inner}/own.gguf")  # as one that was converted into the folder
+    convert(limpid, inner, out, "--force")
+    shard = next(n for n in sorted(os.listdir(inner)) if n.endswith(".safetensors"))
+    for given, needles in ((f"{inner}/{shard}", ["part of a checkpoint", f"limpid convert '{inner}/' x.gguf"]),
+                           (inner[:-1], ["is it this one?", f"limpid convert '{inner}' x.gguf"]),
+                           (MINI_MODEL, ["is a GGUF file already", f"limpid quantize {MINI_MODEL} x.gguf Q4_K_M"]),
+                           (__file__, ["is no Hugging Face model", "config.json"]),
+                           ("org-of/name", ["hf download org-of/name --local-dir name\n", "limpid convert name x.gguf"])):
+        said = run([limpid, "convert", given, "x.gguf"], status=1).stderr
+        yield from (f"{given}: the message lacks {n!r}: {said!r}" for n in needles if n not in said)
+
+
 def interrupted(limpid, folder):
     path = hf.from_mini().write(f"{folder}/interrupted")
     where = f"{folder}/interrupted-out"
@@ -396,7 +446,8 @@ def main():
         checks.add("without MTP", without_mtp, limpid, folder)
         checks.add("rope_freqs", llama3_freqs, limpid, folder)
         checks.add("threads", threads, limpid, folder)
-        checks.add("outputs", outputs, limpid, folder)
+        for function in (outputs, damaged, named):
+            checks.add(function.__name__, function, limpid, folder)
         checks.add("interrupted", interrupted, limpid, folder)
         checks.finish(" (reduced for the sanitizers)" if args.sanitizer else "")
 

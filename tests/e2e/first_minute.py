@@ -107,6 +107,29 @@ def printed_command_works(limpid, folder):
                 yield f"{name!r}: the command fails"
 
 
+def whole_lines(limpid, folder):
+    """Commands that need more than a model print the whole line that was typed, with the model found."""
+    inner = os.path.join(folder, "whole lines")
+    os.mkdir(inner)
+    model, near, out = os.path.join(inner, "mini.gguf"), os.path.join(inner, "mni.gguf"), os.path.join(inner, "an output.gguf")
+    os.symlink(MINI_MODEL, model)
+    for line in (["merge", near, out], ["split", near, out[:-5], "--max-size", "8M"], ["quantize", near, out, "Q4_0", "--force"],
+                 ["diff", near, MINI_MODEL, "--no-values"], ["diff", MINI_MODEL, near, "--no-values"],
+                 ["imatrix", near, "-f", __file__, "-o", out, "--chunks", "1"], ["convert", near, out, "--outtype", "f16"]):
+        status, _, err = run(limpid, *line)
+        command = next_command(err, limpid)[1:]
+        if not status or command != [model if word == near else word for word in line]:
+            yield f"{line[0]}: exit status {status}, the next command is {command}: {err!r}"
+        elif line[0] in ("split", "diff", "imatrix") and (done := run(limpid, *command))[0]:
+            yield f"{line[0]}: the next command fails: {done}"
+    for command, more, pattern in (("quantize", [out, "Q4_0"], "'*BF16*.gguf'"), ("imatrix", ["-f", "text", "-o", out], "'*BF16*.gguf'"),
+                                   ("merge", [out], "'*Q4_K_M*.gguf'"), ("convert", [out], None)):
+        _, _, err = run(limpid, command, "some-org/some-name", *more)
+        download = "hf download some-org/some-name" + (f" --include {pattern}" if pattern else "") + " --local-dir some-name\n"
+        if download not in err or next_command(err, limpid)[1:] != [command, "some-name", *more]:
+            yield f"{command}: {err!r}"
+
+
 def mistakes(limpid, folder):
     inner = os.path.join(folder, "mistakes")
     for name in ("none", "hf", "hf-part", "torch", "split", "names"):
@@ -121,7 +144,7 @@ def mistakes(limpid, folder):
         (f"{inner}/hf/model-00001-of-00002.safetensors", ["part of a checkpoint", "config.json", f"limpid run {inner}/hf/"]),
         (f"{inner}/hf-part", ["config.json", "tokenizer.json", f"limpid run {inner}/hf-part"]),
         (f"{inner}/torch", ["neither a GGUF file nor a config.json"]),
-        (f"{inner}/torch/pytorch_model.bin", ["PyTorch", "limpid run FILE.gguf or FOLDER"]),
+        (f"{inner}/torch/pytorch_model.bin", ["PyTorch", "limpid run FILE.gguf"]),
         (f"{inner}/split", ["has 3 parts, and 2", "c-00001-of-00003.gguf, c-00003-of-00003.gguf"]),
         (f"{inner}/names/glm-5-q4_k_s.gguf", [f"limpid run {inner}/names/GLM-5-Q4_K_M.gguf"]),
         (f"{inner}/names/GLM-5", [f"limpid run {inner}/names/GLM-5-Q4_K_M.gguf"]),
@@ -425,7 +448,8 @@ def main():
         checks.add("no model", builtin, args.limpid)
         checks.add("serve without a model", serves, args.limpid, [], ["no model was named"])
         for name, function in (("folder of one", folder_of_one), ("folder of several", folder_of_several),
-                               ("printed command", printed_command_works), ("mistakes", mistakes)):
+                               ("printed command", printed_command_works), ("whole lines", whole_lines),
+                               ("mistakes", mistakes)):
             checks.add(name, function, args.limpid, folder)
         notes = []
         if os.geteuid() != 0:

@@ -8,6 +8,7 @@ failed and exits with 0, 1, or 77 (skipped: the line says why).
 import argparse
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
@@ -54,6 +55,18 @@ def run(command, stdin=None, status=0, timeout=1200):
     if done.returncode != status:
         raise Failed(f"exit status {done.returncode}, expected {status}: {done.stderr.strip()[:2000]}")
     return done
+
+
+def not_wrote(done, out, what="tensors"):
+    """The line that every file tool ends with: a fault as a sentence, or None."""
+    m = re.match(rf"wrote {re.escape(str(out))}: \d+ {what}, ([\d.]+) (bytes|kB|MB|GB)\b.*, in [\d.]+ s \([^()]*/s[^()]*\)",
+                 done.stdout.splitlines()[-1] if done.stdout else "")
+    if not m:
+        return f"the last line is {done.stdout[-300:]!r}"
+    size, unit = os.path.getsize(out), {"bytes": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}[m[2]]
+    if abs(float(m[1]) * unit - size) > 0.0501 * unit or float(m[1]) == 0:
+        return f"the last line says {m[1]} {m[2]} of {size} bytes"
+    return None
 
 
 def ids_text(ids):

@@ -20,7 +20,7 @@ import dequant
 import fused_kv_b
 import gguf_edit
 import hf_folders
-from harness import MINI_MODEL, Checks, Golden, arguments, np, run
+from harness import MINI_MODEL, Checks, Golden, arguments, not_wrote, np, run
 
 gguf_edit.BLOCKS.update(dequant.BLOCKS)
 MODEL, CHUNK, N_CHUNKS = "dsa_sparse", 16, 5
@@ -188,14 +188,15 @@ class Case:
 
     def sums_are_numpys(self, backend):
         out = f"{backend}.gguf"
-        said = self.collect(self.golden.path, out, "--process-output", "--backend", backend).stdout
+        done = self.collect(self.golden.path, out, "--process-output", "--backend", backend)
+        yield not_wrote(done, self.path(out))
         got, keys = read(self.path(out))
         yield from self.compare(got)
         if keys["general.type"][1] != b"imatrix" or keys["imatrix.chunk_count"] != (gguf_edit.U32, N_CHUNKS) or \
                 keys["imatrix.chunk_size"] != (gguf_edit.U32, CHUNK) or keys["imatrix.datasets"][2] != [self.text.encode()]:
             yield f"keys: {keys}"
-        if f"{len(got)} entries from {N_CHUNKS} chunks, {N_CHUNKS * CHUNK} tokens" not in said:
-            yield f"it says {said!r}"
+        if f": {len(got)} tensors, " not in done.stdout or f", from {N_CHUNKS} chunks ({N_CHUNKS * CHUNK} tokens)" not in done.stdout:
+            yield f"it says {done.stdout!r}"
 
     def fused(self):
         model = gguf_edit.read(self.golden.path)
@@ -266,7 +267,13 @@ class Case:
     def mistakes(self):
         model, there = self.golden.path, self.path("there.gguf")
         open(there, "w").close()
+        run([self.limpid, "split", model, self.path("set"), "--max-tensors", "40"])
+        parts = sorted(os.path.join(self.folder, f) for f in os.listdir(self.folder) if f.startswith("set-"))
         for status, words, say in (
+                (2, ["-f", self.text, "-o", "x.gguf"], "MODEL, -f TEXT and -o OUT.gguf are needed"),
+                (2, [model, "-f", self.text, "-o", self.path("x"), "--legacy", self.path("x")], "-o and --legacy name one file"),
+                (1, [model, "-f", self.text, "-o", "/dev/null", "--force"], "no regular file"),
+                (1, [parts[0], "-f", self.text, "-o", parts[1], "--force"], "is a part of the model"),
                 (2, [model, "-o", "x.gguf"], "-f TEXT and -o OUT.gguf are needed"),
                 (2, [model, "-f", self.text], "-f TEXT and -o OUT.gguf are needed"),
                 (2, [model, "-f", self.text, "-o", "x.gguf", "--chunk", "1"], "--chunk is 1"),

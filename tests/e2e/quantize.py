@@ -21,7 +21,7 @@ import hf_folders
 import make_bad_gguf
 from dequant import IDS, NAMES
 from gguf_edit import ARR, STR, U32, Gguf, Tensor
-from harness import GOLDEN, MINI_MODEL, Checks, Dump, Golden, arguments, np, run
+from harness import GOLDEN, MINI_MODEL, Checks, Dump, Golden, arguments, not_wrote, np, run
 
 gguf_edit.BLOCKS.update(dequant.BLOCKS)
 N, FIRST_MOE = 16, 2  # layers of the sampler, without its MTP layer
@@ -235,7 +235,9 @@ blk.2.ffn_gate_inp.weight = F16
                           ("\n\nattn_q Q8_0", ":3: expected PATTERN"),
                           ("*exps* = Q4_K\nffn_up_exps.weight layers 3 = Q8_0", ":2: 'ffn_up_exps.weight' matches no matrix"),
                           ("output_norm.weight = Q8_0", "it can be F32, F16 or BF16, not Q8_0"),
-                          ("a layers one = Q8_0", "layers are numbers")):
+                          ("a layers one = Q8_0", "layers are numbers"),
+                          ("\n" + "x" * 300 + " = Q8_0", ":2: the pattern has 300 bytes"),
+                          ("? x = Q8_0\n" * 5000, ":4097: there are more than 4096 rules")):
             said = self.quantize(self.path, "bad.gguf", "Q8_0", "--rules", self.write("bad-rules.txt", text.encode()), status=1).stderr
             if say not in said or said.count("\n") != 1 or self.leftovers("bad.gguf"):
                 yield f"{text!r}: {said!r}, {self.leftovers('bad.gguf')}"
@@ -389,7 +391,7 @@ blk.2.ffn_gate_inp.weight = F16
         """A Hugging Face folder gives the tensors that its converted file gives."""
         for name in ("ds3", "dsa_shared", "llama"):
             hf_folders.from_golden(name).write(self.at("hf-" + name))
-            self.quantize(self.at("hf-" + name), f"hf-{name}.gguf", "Q4_K_M")
+            yield not_wrote(self.quantize(self.at("hf-" + name), f"hf-{name}.gguf", "Q4_K_M"), self.at(f"hf-{name}.gguf"))
             self.quantize(Golden(name).path, f"of-{name}.gguf", "Q4_K_M")
             got, want = ({t.name: t for t in gguf_edit.read(self.at(f"{n}-{name}.gguf")).tensors} for n in ("hf", "of"))
             if set(got) != set(want):
@@ -421,6 +423,20 @@ blk.2.ffn_gate_inp.weight = F16
                 if not np.allclose(rows(t).reshape(-1), want[t.name].reshape(-1), rtol=4e-3 if scheme == "fp8" else 3e-7, atol=0):
                     yield f"{scheme}: {t.name} has other values"
 
+    def folder_memory(self):
+        """Pages of a folder are dropped once they are read: of 86 MB few are held at a time."""
+        path, out, most = hf_folders.from_mini().write(self.at("hf-mini")), self.at("mini-of-hf.gguf"), 0
+        p = subprocess.Popen([self.limpid, "quantize", path, out, "Q4_0", "--threads", "1"], stdout=subprocess.PIPE, text=True)
+        with open(f"/proc/{p.pid}/status") as status:
+            while p.poll() is None:
+                status.seek(0)
+                found = re.search(r"RssFile:\s+(\d+) kB", status.read())
+                most = max(most, int(found[1]) if found else 0)
+                time.sleep(0.002)
+        size = os.path.getsize(os.path.join(path, "model.safetensors"))
+        if p.returncode or not 0 < most * 1024 < size / 2:
+            yield f"exit status {p.returncode}; {most} kB of {size // 1024} were mapped in"
+
     def not_finite(self):
         for name, what in (("blk.3.ffn_gate_exps.weight", np.nan), ("blk.5.attn_q_a.weight", np.inf), ("blk.1.attn_norm.weight", -np.inf)):
             g = self.source.copy()
@@ -432,6 +448,30 @@ blk.2.ffn_gate_inp.weight = F16
             said = self.quantize(self.write("nan.gguf", g), "bad.gguf", "Q4_K_M", status=1).stderr
             if f"tensor {name} holds a value that is not finite, in row {row} at column {column}" not in said or self.leftovers("bad.gguf"):
                 yield f"{name}: {said!r}, {self.leftovers('bad.gguf')}"
+
+    def too_large(self):
+        """A finite value becomes no infinity, neither by itself nor as a scale."""
+        for preset, type_, value in (("F16", "F16", 1e5), ("Q8_0", "Q8_0", 1e7), ("Q4_K_M", "Q4_K", -1e10)):
+            g = self.source.copy()
+            t = g.tensor("blk.3.attn_v_b.weight")
+            x = rows(t).copy()
+            x[3, 2] = value
+            t.data = x.tobytes()
+            path = self.write("large.gguf", g)
+            said = self.quantize(path, "bad.gguf", preset, status=1).stderr
+            if f"tensor {t.name} holds values that are too large for {type_}, in row 3" not in said or self.leftovers("bad.gguf"):
+                yield f"{preset}: {said!r}, {self.leftovers('bad.gguf')}"
+            rules = self.write("large.rules", f"{t.name} = BF16\n".encode())
+            self.quantize(path, "ok.gguf", preset, "--rules", rules, "--force")
+
+    def integers(self):
+        """Are copied, whatever their name."""
+        g = self.source.copy()
+        g.tensors.append(Tensor("blk.0.table.weight", [32, 2], gguf_edit.T_I32, bytes(range(256))))
+        self.quantize(self.write("integers.gguf", g), "integers-q.gguf", "Q4_0")
+        got = gguf_edit.read(self.at("integers-q.gguf")).tensor("blk.0.table.weight")
+        if (got.type, got.data) != (gguf_edit.T_I32, bytes(range(256))):
+            yield f"type {got.type}, {len(got.data)} bytes"
 
     # -- the command --
 
@@ -504,8 +544,8 @@ def main():
         checks.add("dequantisers", dequant.faults)
         for preset in FILE_TYPES:
             checks.add(f"preset {preset}", case.preset, preset)
-        for name in ("pure", "from_others", "rules", "bad_rules", "importances", "bad_importances", "damaged_importances", "output_is_read", "lossy", "factors", "folders", "not_finite",
-                     "dry_run", "mistakes", "interrupted"):
+        for name in ("pure", "from_others", "rules", "bad_rules", "importances", "bad_importances", "damaged_importances", "output_is_read",
+                     "lossy", "factors", "folders", "folder_memory", "not_finite", "too_large", "integers", "dry_run", "mistakes", "interrupted"):
             checks.add(name.replace("_", " "), getattr(case, name))
         checks.add("threads sampler", case.threads, case.path, "IQ4_XS")
         for name in ("dsa_full_dims", "ds3", "glm45", "qwen3"):

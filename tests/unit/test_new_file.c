@@ -354,7 +354,7 @@ static void what_a_thread_has_synced_survives_the_machine(void **state) {
     struct lp_err err;
     uint64_t done, n = LP_NEW_FILE_SYNC_BYTES + 44 * MB, at = 0;
     struct lp_new_file_options o = options(2 * n, JOB);
-    if (lp_new_file_room("out", 4 * n, &err)) skip();
+    if (lp_new_file_room("out", "out", 4 * n, &err)) skip();
     struct lp_new_file *f = opened(&o, NULL);
     for (; at < n; at += 30 * MB)
         assert_int_equal(lp_new_file_write(f, at, pattern, 30 * MB, &err), LP_OK);

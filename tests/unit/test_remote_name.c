@@ -2,9 +2,9 @@
 
 #include "cli/remote_name.h"
 
-static void expect(const char *name, const char *needle) {
+static void expect_for(const struct lp_model_wish *wish, const char *name, const char *needle) {
     struct lp_bytes text = {0};
-    bool known = lp_remote_advice(&text, name, "serve");
+    bool known = lp_remote_advice(&text, name, wish);
     if (needle) {
         assert_true(known);
         if (!strstr(text.data, needle)) fail_msg("%s: %s", name, text.data);
@@ -13,6 +13,24 @@ static void expect(const char *name, const char *needle) {
         assert_int_equal(text.len, 0);
     }
     lp_bytes_release(&text);
+}
+
+static void expect(const char *name, const char *needle) {
+    const struct lp_command serve = {.name = "serve"};
+    expect_for(&(struct lp_model_wish){.command = &serve, .given = name}, name, needle);
+}
+
+// The line of the user comes back, and the files are those that the command can use.
+static void commands_of_files(void **state) {
+    char quantize[] = "quantize", model[] = "a/b", out[] = "my out.gguf", preset[] = "Q4_K_M";
+    char *argv[] = {quantize, model, out, preset};
+    const struct lp_command command = {.name = "quantize"};
+    struct lp_model_wish wish = {&command, model, 4, argv, LP_MODEL_PRECISE};
+    (void)state;
+    expect_for(&wish, model, "hf download a/b --include '*BF16*.gguf' --local-dir b\n");
+    expect_for(&wish, model, "\n    limpid quantize b 'my out.gguf' Q4_K_M\n");
+    wish.kind = LP_MODEL_FOLDER;
+    expect_for(&wish, model, "hf download a/b --local-dir b\n");
 }
 
 static void names_of_a_hub(void **state) {
@@ -53,8 +71,8 @@ static void paths(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names_of_a_hub),
-                                       cmocka_unit_test(addresses_and_tags),
-                                       cmocka_unit_test(paths)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_of_a_hub), cmocka_unit_test(addresses_and_tags),
+        cmocka_unit_test(commands_of_files), cmocka_unit_test(paths)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
