@@ -75,6 +75,8 @@ class Terminal:
         end = time.monotonic() + self.timeout
         while self.process.poll() is None and time.monotonic() < end:
             self._more(0.1)
+        while self._more(0):  # what it said last
+            pass
         return self.process.wait(1)
 
 
