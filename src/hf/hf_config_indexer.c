@@ -65,15 +65,21 @@ static void set_schedule(struct lp_hf_config_reader *r) {
             "expected a full one (indexer_types, index_topk_pattern, index_topk_freq)");
 }
 
-// Nothing is written, and nothing kept, where all layers are full.
+// Of this shape a file without a schedule is taken for GLM-5.2 (hparams_indexer.c).
+static bool is_guessed(const struct lp_hf_config_reader *r) {
+    return r->model->n_layers == 78 && r->v[LP_HF_INT_CONTEXT] >= 1048576;
+}
+
+// Where all layers are full nothing is kept, and nothing written that readers do not need.
 static void put_schedule(struct lp_hf_config_reader *r) {
     struct lp_hf_model *m = r->model;
-    if (memchr(m->full, false, (size_t)m->n_layers)) {
+    bool shares = memchr(m->full, false, (size_t)m->n_layers) != NULL;
+    if (shares || is_guessed(r)) {
         char key[LP_HF_KEY_BYTES];
         lp_hf_config_key(r, "attention.indexer.types", key);
         lp_gguf_writer_array(r->w, key, LP_GGUF_BOOL, m->full, (uint64_t)m->n_layers);
-        return;
     }
+    if (shares) return;
     lp_free(m->full);
     m->full = NULL;
 }
