@@ -26,4 +26,9 @@ static inline bool lp_align_u64(uint64_t value, uint64_t alignment, uint64_t *ou
     return true;
 }
 
+// The same of a value that cannot come near 2^64: one checked before.
+static inline uint64_t lp_pad_u64(uint64_t value, uint64_t alignment) {
+    return (value + alignment - 1) & ~(alignment - 1);
+}
+
 #endif

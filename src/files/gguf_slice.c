@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/checked.h"
 
 // ---- the source ----
 
@@ -63,16 +64,12 @@ lp_status lp_gguf_source_read(struct lp_gguf_source *s, uint32_t shard, uint64_t
 
 // ---- sizes ----
 
-static uint64_t padded(uint64_t n, uint32_t alignment) {
-    return (n + alignment - 1) & ~(uint64_t)(alignment - 1);
-}
-
 // What a tensor takes in the slice. The sums were checked when the sources were opened, and another
 // alignment adds less than 64 KiB to each of at most 2^20 tensors.
 static uint64_t tensor_bytes(const struct lp_gguf_source *s, const struct lp_gguf_slice *slice,
                              uint64_t i) {
     const struct lp_gguf_tensor *t = lp_gguf_tensor_at(s->gguf, i);
-    uint64_t bytes = padded(t->n_bytes, slice->alignment);
+    uint64_t bytes = lp_pad_u64(t->n_bytes, slice->alignment);
     bool last = i + 1 == lp_gguf_n_tensors(s->gguf);
     if (!last || lp_gguf_alignment(s->gguf, t->shard) != slice->alignment ||
         t->shard + 1 != lp_gguf_n_shards(s->gguf))

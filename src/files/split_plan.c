@@ -1,5 +1,6 @@
 #include "files/split_plan.h"
 
+#include "base/checked.h"
 #include "base/grow.h"
 #include "files/split_keys.h"
 
@@ -14,10 +15,6 @@ struct planner {
     uint64_t head, data; // of the part that is being filled, unpadded and padded
 };
 
-static uint64_t padded(const struct planner *p, uint64_t n) {
-    return (n + p->alignment - 1) & ~(p->alignment - 1);
-}
-
 static bool begin_part(struct planner *p, uint64_t first, uint64_t head) {
     struct lp_split_plan *plan = p->plan;
     if (!LP_GROW(plan->parts, p->capacity, plan->n_parts + 1)) return false;
@@ -30,12 +27,13 @@ static bool begin_part(struct planner *p, uint64_t first, uint64_t head) {
 static bool fits(const struct planner *p, const struct lp_gguf_tensor *t) {
     const struct lp_split_part *part = &p->plan->parts[p->plan->n_parts - 1];
     bool first = p->plan->n_parts == 1;
-    uint64_t data = p->data + padded(p, t->n_bytes);
+    uint64_t data = p->data + lp_pad_u64(t->n_bytes, p->alignment);
     if (first && p->limits->no_tensor_first) return false;
     if (p->limits->max_tensors) return part->n_tensors < p->limits->max_tensors;
     if (p->limits->max_data) return part->n_tensors == 0 || data <= p->limits->max_data;
     if (!first && part->n_tensors == 0) return true;
-    return padded(p, p->head + lp_split_descriptor_bytes(t)) + data <= p->limits->max_bytes;
+    return lp_pad_u64(p->head + lp_split_descriptor_bytes(t), p->alignment) + data <=
+           p->limits->max_bytes;
 }
 
 static lp_status too_many(const struct lp_split_limits *l, struct lp_err *err) {
@@ -64,7 +62,7 @@ lp_status lp_split_plan_make(struct lp_split_plan *plan, const struct lp_gguf *g
         }
         plan->parts[plan->n_parts - 1].n_tensors++;
         p.head += lp_split_descriptor_bytes(t);
-        p.data += padded(&p, t->n_bytes);
+        p.data += lp_pad_u64(t->n_bytes, p.alignment);
     }
     if (ok) return LP_OK;
     lp_split_plan_release(plan);

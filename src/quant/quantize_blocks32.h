@@ -2,6 +2,8 @@
 #ifndef LP_QUANT_QUANTIZE_BLOCKS32_H
 #define LP_QUANT_QUANTIZE_BLOCKS32_H
 
+#include <stddef.h>
+
 #include "quant/blocks.h"
 #include "quant/quantize_scale.h"
 
@@ -66,12 +68,17 @@ static inline void blocks32_nibbles(uint8_t q[32][LP_LANES], int l, uint8_t qs[1
 #define BLOCKS32_EACH(job, first, l)                                                               \
     for (int l = 0; l < LP_LANES && (first) + (size_t)l < (job)->n / 32; l++)
 
-static inline void quantize_q4_0(const struct lp_quantize_job *job, void *blocks) {
-    struct lp_block_q4_0 *b = blocks;
+_Static_assert(sizeof(struct lp_block_iq4_nl) == sizeof(struct lp_block_q4_0) &&
+                   offsetof(struct lp_block_iq4_nl, qs) == offsetof(struct lp_block_q4_0, qs),
+               "Q4_0 and IQ4_NL lay their blocks out alike");
+
+// What four bits mean is all that tells the two types apart.
+static inline void quantize_four_bits(const struct lp_quantize_job *job, enum grid grid,
+                                      struct lp_block_q4_0 *b) {
     struct scales16 s;
     uint8_t q[32][LP_LANES];
     for (size_t i = 0; i < job->n / 32; i += LP_LANES) {
-        blocks32_next(job, i, GRID_Q4, &s, q);
+        blocks32_next(job, i, grid, &s, q);
         BLOCKS32_EACH(job, i, l) {
             b[i + (size_t)l].d = s.bits[l];
             blocks32_nibbles(q, l, b[i + (size_t)l].qs);
@@ -79,17 +86,12 @@ static inline void quantize_q4_0(const struct lp_quantize_job *job, void *blocks
     }
 }
 
+static inline void quantize_q4_0(const struct lp_quantize_job *job, void *blocks) {
+    quantize_four_bits(job, GRID_Q4, blocks);
+}
+
 static inline void quantize_iq4_nl(const struct lp_quantize_job *job, void *blocks) {
-    struct lp_block_iq4_nl *b = blocks;
-    struct scales16 s;
-    uint8_t q[32][LP_LANES];
-    for (size_t i = 0; i < job->n / 32; i += LP_LANES) {
-        blocks32_next(job, i, GRID_CODEBOOK, &s, q);
-        BLOCKS32_EACH(job, i, l) {
-            b[i + (size_t)l].d = s.bits[l];
-            blocks32_nibbles(q, l, b[i + (size_t)l].qs);
-        }
-    }
+    quantize_four_bits(job, GRID_CODEBOOK, blocks);
 }
 
 static inline void quantize_q5_0(const struct lp_quantize_job *job, void *blocks) {
