@@ -386,9 +386,15 @@ def large(folder, megabytes):
     return save(f"{folder}/in.gguf", g.bytes())
 
 
+def size_of(path):
+    try:
+        return os.path.getsize(path)
+    except FileNotFoundError:  # a part that was whole was renamed just now
+        return 0
+
+
 def written(folder, prefix):
-    return sum(os.path.getsize(e.path) for e in os.scandir(folder)
-               if e.name.startswith(prefix) and not e.name.endswith(".state"))
+    return sum(size_of(e.path) for e in os.scandir(folder) if e.name.startswith(prefix) and not e.name.endswith(".state"))
 
 
 def end_at(command, folder, prefix, size, how):
