@@ -1,8 +1,11 @@
 #!/bin/sh
 # Installs what is missing, then builds limpid and runs all its tests twice: optimised, and with the
-# address and undefined-behaviour sanitizers (where the slow end-to-end tests run a reduced matrix).
+# address and undefined-behaviour sanitizers (where the slow end-to-end tests run a reduced matrix). Then
+# builds the CPU kernels for 64-bit ARM and runs their tests in an emulator.
 #
 #     ./test.sh [CTEST OPTION]...        for example  ./test.sh -R golden
+#
+# With options, or with LIMPID_TEST_AARCH64=0 in the environment, the emulator is left out.
 set -eu
 cd "$(dirname "$0")"
 . tools/setup_debian.sh
@@ -11,10 +14,16 @@ setup_python
 setup_clients
 export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1}"
 
+presets="release asan"
+if [ $# = 0 ] && [ "${LIMPID_TEST_AARCH64:-1}" != 0 ] && [ "$(uname -m)" = x86_64 ]; then
+    setup_cross
+    presets="$presets aarch64"
+fi
+
 jobs=$(nproc)
 status=0
 closing=""
-for preset in release asan; do
+for preset in $presets; do
     echo "== $preset: build"
     log=build/$preset/build.log
     mkdir -p "build/$preset"

@@ -1,30 +1,39 @@
 # Sources of backend/cpu and the instruction sets each may use. A file with a suffix is only entered
 # after cpu_features.c has seen that the CPU has what it was compiled for.
-set(LP_CPU_SOURCES backend/kernels.c)
-foreach(stem cpu_device cpu_features cpu_selfcheck cpu_mat_scratch cpu_matmul cpu_head_matmul cpu_experts
-             cpu_quantize_act_avx2 cpu_matmul_plain cpu_matmul_avx2 cpu_matmul_avx2_f8 cpu_matmul_avx2_q32
-             cpu_matmul_avx2_k cpu_matmul_avx2_iq cpu_matmul_vnni
-             cpu_attn cpu_attn_mla cpu_attn_mla_expanded cpu_attn_gqa cpu_indexer
-             cpu_elementwise cpu_router cpu_lanes_plain cpu_lanes_avx2 cpu_lanes_avx512)
-  if(EXISTS ${PROJECT_SOURCE_DIR}/src/backend/cpu/${stem}.c)
-    list(APPEND LP_CPU_SOURCES backend/cpu/${stem}.c)
-  endif()
-endforeach()
-
+set(LP_CPU_STEMS cpu_device cpu_features cpu_selfcheck cpu_mat_scratch cpu_matmul cpu_head_matmul cpu_experts
+                 cpu_matmul_plain cpu_grid_codes cpu_attn cpu_attn_mla cpu_attn_mla_expanded cpu_attn_gqa cpu_indexer
+                 cpu_index_choose cpu_sieve cpu_latent
+                 cpu_elementwise cpu_router cpu_lanes_plain)
+set(LP_CPU_AVX512 "-mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq")
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
-  foreach(source IN LISTS LP_CPU_SOURCES)
-    if(source MATCHES "_avx2[_a-z0-9]*\\.c$")
-      set_source_files_properties(${PROJECT_SOURCE_DIR}/src/${source} PROPERTIES
-                                  COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
-    elseif(source MATCHES "_avx512\\.c$")
-      set_source_files_properties(${PROJECT_SOURCE_DIR}/src/${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq")
-    elseif(source MATCHES "_vnni\\.c$")
-      set_source_files_properties(${PROJECT_SOURCE_DIR}/src/${source} PROPERTIES COMPILE_OPTIONS
-        "-mavx2;-mfma;-mf16c;-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512vnni")
+  list(APPEND LP_CPU_STEMS cpu_quantize_act_avx2 cpu_matmul_avx2 cpu_matmul_avx2_f8 cpu_matmul_avx2_q32
+                           cpu_matmul_avx2_k cpu_matmul_avx2_iq cpu_matmul_avx512 cpu_matmul_vnni cpu_matmul_vbmi cpu_matmul_amx cpu_lanes_avx2
+                           cpu_lanes_avx512 cpu_sieve_avx2 cpu_sieve_vnni cpu_latent_avx2
+                           cpu_latent_avx512 cpu_latent_vnni cpu_fixed16_vnni)
+  # suffix: options
+  set(LP_CPU_OPTIONS "_avx2[_a-z0-9]*: -mavx2 -mfma -mf16c" "_avx512: ${LP_CPU_AVX512}"
+                     "_vnni: ${LP_CPU_AVX512} -mavx512vnni"
+                     "_vbmi: ${LP_CPU_AVX512} -mavx512vnni -mavx512vbmi"
+                     "_amx: ${LP_CPU_AVX512} -mavx512vnni -mamx-tile -mamx-int8")
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
+  list(APPEND LP_CPU_STEMS cpu_quantize_act_neon cpu_matmul_neon cpu_matmul_neon_q8 cpu_matmul_dotprod
+                           cpu_matmul_i8mm cpu_lanes_neon)
+  set(LP_CPU_OPTIONS "_dotprod: -march=armv8.2-a+dotprod" "_i8mm: -march=armv8.2-a+dotprod+i8mm")
+endif()
+
+set(LP_CPU_SOURCES backend/kernels.c)
+foreach(stem IN LISTS LP_CPU_STEMS)
+  set(source backend/cpu/${stem}.c)
+  list(APPEND LP_CPU_SOURCES ${source})
+  foreach(row IN LISTS LP_CPU_OPTIONS)
+    string(REGEX MATCH "^(.*): (.*)$" row "${row}")
+    set(options ${CMAKE_MATCH_2})
+    if(stem MATCHES "${CMAKE_MATCH_1}$")
+      separate_arguments(options)
+      set_source_files_properties(${PROJECT_SOURCE_DIR}/src/${source} PROPERTIES COMPILE_OPTIONS "${options}")
     endif()
   endforeach()
-endif()
+endforeach()
 
 # A figure, not a test: built when asked for by name.
 add_executable(bench_matmul EXCLUDE_FROM_ALL bench/kernels/bench_matmul.c)

@@ -12,4 +12,5 @@ endforeach()
 target_compile_definitions(limpid-faulty PRIVATE LIMPID_FAULTS)
 target_include_directories(limpid-faulty PRIVATE include src tests/clinic)
 target_link_libraries(limpid-faulty PRIVATE PkgConfig::PCRE2 PkgConfig::JANSSON PkgConfig::XXHASH
-                                            PkgConfig::MICROHTTPD PkgConfig::LIBEDIT Threads::Threads m)
+                                            PkgConfig::MICROHTTPD PkgConfig::LIBEDIT PkgConfig::LIBURING
+                                            PkgConfig::HWLOC Threads::Threads m)

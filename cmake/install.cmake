@@ -15,7 +15,7 @@ if(LIMPID_SHARED)
                              $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
   target_link_options(liblimpid_shared PRIVATE -Wl,--version-script=${map})
   target_link_libraries(liblimpid_shared PRIVATE PkgConfig::PCRE2 PkgConfig::JANSSON PkgConfig::XXHASH
-                                                 Threads::Threads m)
+                                                 PkgConfig::LIBURING PkgConfig::HWLOC Threads::Threads m)
   list(APPEND libraries liblimpid_shared)
 endif()
 
@@ -40,14 +40,15 @@ foreach(dir LIBDIR INCLUDEDIR)
     set(${name} "\${prefix}/${${name}}")
   endif()
 endforeach()
-# What limpid itself needs concerns only who links the archive.
+# What limpid itself needs concerns only who links the archive. hwloc by its name alone: its .pc asks for what only
+# a static hwloc needs.
 set(pc_private "")
-set(pc_libs "-lm -pthread")
+set(pc_libs "-lhwloc -lm -pthread")
 set(pc_libs_private "")
 if(LIMPID_SHARED)
   set(pc_private ".private")
   set(pc_libs "")
-  set(pc_libs_private "-lm -pthread")
+  set(pc_libs_private "-lhwloc -lm -pthread")
 endif()
 configure_file(cmake/limpid.pc.in limpid.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/limpid.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

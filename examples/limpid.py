@@ -27,7 +27,9 @@ class limpid_error(Structure):
 
 
 class limpid_model_options(Structure):
-    _fields_ = [("backend", c_char_p), ("cpu_level", c_char_p), ("n_threads", c_int), ("vocab_only", c_bool)]
+    _fields_ = [("backend", c_char_p), ("cpu_level", c_char_p), ("n_threads", c_int), ("pin", c_char_p),
+                ("huge_pages", c_char_p), ("prefetch", c_bool), ("vocab_only", c_bool),
+                ("memory_budget_bytes", c_uint64), ("expert_profile", c_char_p)]
 
 
 class limpid_model_info(Structure):
@@ -69,8 +71,9 @@ class limpid_engine_stats(Structure):
                 [("drafting", c_bool)] +
                 [(name, c_uint64) for name in ("route_expanded", "route_absorbed", "route_sparse", "route_dense",
                                                "route_gqa", "disk_pages", "disk_bytes", "disk_reads", "disk_writes",
-                                               "disk_damaged", "disk_dropped")] +
-                [("last_step_age_s", c_double)] +
+                                               "disk_damaged", "disk_dropped", "expert_slots", "expert_hits", "expert_ahead",
+                                               "expert_misses", "expert_reads", "expert_read_bytes")] +
+                [("expert_wait_s", c_double), ("last_step_age_s", c_double)] +
                 [(name, limpid_histogram) for name in ("batch_tokens", "batch_sequences", "step_s", "ttft_s",
                                                        "token_s", "queue_s")])
 

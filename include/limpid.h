@@ -78,9 +78,21 @@ limpid_status limpid_set_log_level(const char *level, limpid_error *err);
 
 typedef struct limpid_model_options {
     const char *backend;   // "cpu" (default) or "ref", the slow definition of every operation
-    const char *cpu_level; // "auto" (default), or the highest to use: plain, avx2, avx512, vnni
-    int n_threads;         // 0 = all CPUs the process may use
-    bool vocab_only;       // tokenizer and chat template only; such a model makes no engine
+    const char *cpu_level; // "auto" (default), or as --cpu: plain, avx2, avx512, vnni ...
+    int n_threads;         // 0 = a physical core each, at most the process's share of CPU time
+    // Threads bound to cores: "auto" (default; with several NUMA nodes), "none", "cores".
+    const char *pin;
+    // Huge pages: "auto" (default; for the KV cache and scratch), "all" (for weights that `prefetch`
+    // reads too), "off".
+    const char *huge_pages;
+    // Read the weights into memory now, at the rate of the disk, instead of mapping the file
+    // (docs/performance.md).
+    bool prefetch;
+    bool vocab_only; // tokenizer and chat template only; such a model makes no engine
+    // Weights in memory: the routed experts beyond it stay in their file and are read as they are
+    // needed (docs/experts-on-disk.md). 0: no limit
+    uint64_t memory_budget_bytes;
+    const char *expert_profile; // with it: a file that keeps which experts are used, or NULL
 } limpid_model_options;
 
 limpid_model_options limpid_model_default_options(void);
@@ -169,7 +181,7 @@ limpid_engine_options limpid_engine_default_options(void);
 typedef struct limpid_memory_plan { // bytes
     uint64_t mapped_weights;        // used where the file is mapped
     uint64_t copied_weights; // small tensors as float32; those of a folder that do not lie in it
-                             // as they are used (FP8, NVFP4, INT4)
+                             // as they are used (FP8, NVFP4, INT4); the cache of experts
     uint64_t kv_cache;       // of n_kv_tokens
     uint64_t step_buffers;   // of a step of max_batch_tokens
     uint64_t available;      // what this process may still take; 0 = unknown
@@ -222,6 +234,11 @@ typedef struct limpid_engine_stats {
     bool drafting;                          // it is on
     uint64_t route_expanded, route_absorbed, route_sparse, route_dense, route_gqa; // spans x layers
     uint64_t disk_pages, disk_bytes, disk_reads, disk_writes, disk_damaged, disk_dropped;
+    // With memory_budget_bytes: experts that fit into memory; experts that a layer of a step needed,
+    // by where they were: in memory, read ahead on a guess, on disk; and what was read.
+    uint64_t expert_slots, expert_hits, expert_ahead, expert_misses, expert_reads;
+    uint64_t expert_read_bytes;
+    double expert_wait_s;   // while computation waited for the disk
     double last_step_age_s; // since a step ended, while there is work; else 0
     limpid_histogram batch_tokens, batch_sequences, step_s, ttft_s, token_s, queue_s;
 } limpid_engine_stats;

@@ -3,6 +3,7 @@
 #
 #     . tools/setup_debian.sh
 #     setup_packages [tests]  apt-get installs what is missing, with sudo where not root
+#     setup_cross             the same for the tests of the kernels for 64-bit ARM
 #     setup_python            sets $python to an interpreter that has numpy
 #     setup_clients           sets $clients_python to one that has tests/clients/requirements.txt, or to nothing
 
@@ -23,6 +24,8 @@ setup_missing() {
     setup_has_lib libedit || echo libedit-dev
     setup_has_lib libpcre2-8 || echo libpcre2-dev
     setup_has_lib libxxhash || echo libxxhash-dev
+    setup_has_lib liburing || echo liburing-dev
+    setup_has_lib hwloc || echo libhwloc-dev
     setup_has_lib cmocka || echo libcmocka-dev
     [ "${1:-}" != tests ] || python3 -m pip --version >/dev/null 2>&1 || command -v pip3 >/dev/null || echo python3-pip
     [ "${1:-}" != tests ] || setup_has_jsonschema || echo python3-jsonschema
@@ -43,8 +46,26 @@ setup_apt() {
     fi
 }
 
+setup_missing_for_cross() {
+    command -v aarch64-linux-gnu-gcc >/dev/null || echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+    command -v qemu-aarch64 >/dev/null || echo qemu-user
+}
+
 setup_packages() {
     missing=$(setup_missing "$@" | tr '\n' ' ')
+    setup_install_missing
+}
+
+setup_cross() {
+    missing=$(setup_missing_for_cross | tr '\n' ' ')
+    setup_install_missing || {
+        echo "The kernels for 64-bit ARM cannot be tested; LIMPID_TEST_AARCH64=0 leaves them out." >&2
+        return 1
+    }
+}
+
+# The packages in $missing.
+setup_install_missing() {
     [ -n "$missing" ] || return 0
     if ! command -v apt-get >/dev/null; then
         echo "limpid needs these Debian packages or their like, and there is no apt-get: $missing" >&2

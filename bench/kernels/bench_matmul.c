@@ -1,10 +1,12 @@
 // Speed of the cpu backend's matmul per weight type and number of activation rows, in GB/s of
 // weight bytes and 10^9 multiply-adds a second, beside the read bandwidth measured in the same run.
-// All products read weights that no cache holds. Usage: bench_matmul [threads [type or all [level
-// [rows]]]]
+// All products read weights that no cache holds. One thread is timed by the CPU time it got, so that
+// a machine that does other work beside gives the same figures. Usage: bench_matmul [threads [type or
+// all [level [rows]]]]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "backend/backend.h"
 #include "base/alloc.h"
@@ -19,8 +21,13 @@
 #define WINDOW_BYTES (8u << 20)
 #define MAX_ROWS 256
 
+static bool by_cpu_time;
+
 static double seconds(void) {
-    return (double)lp_clock_ns() * 1e-9;
+    struct timespec t;
+    if (!by_cpu_time || clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) != 0)
+        return (double)lp_clock_ns() * 1e-9;
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 // ---- the machine's limit: all threads add up 64-bit words
@@ -113,6 +120,7 @@ static void bench_type(struct lp_device *dev, const struct lp_type_info *type, u
 
 int main(int argc, char **argv) {
     int n_threads = argc > 1 ? atoi(argv[1]) : 1;
+    by_cpu_time = n_threads == 1;
     struct lp_device_options options = {.n_threads = n_threads,
                                         .cpu_level = argc > 3 ? argv[3] : "auto"};
     struct lp_reserve need = {.n_rows = MAX_ROWS, .max_width = N_IN};

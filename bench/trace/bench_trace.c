@@ -1,8 +1,8 @@
 // What the trace costs a decode step: answers of one engine with its trace taken away (NULL: the
-// branches remain), with its rings, and with a file that takes everything, in turns. The cost is in
-// processor time of the whole process, the file's thread with it, per token: neighbours on the
-// machine disturb that less than the clock. It is the median over rounds of the ratio within a
-// round. Usage: bench_trace MODEL [rounds [tokens [threads]]]
+// branches remain), with its rings, and with a file that takes everything (operations are timed
+// too), in turns. The cost is in processor time of the whole process, the file's thread with it, per
+// token: neighbours on the machine disturb that less than the clock. It is the median over rounds of
+// the ratio within a round. Usage: bench_trace MODEL [rounds [tokens [threads]]]
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,11 +128,13 @@ int main(int argc, char **argv) {
         for (int turn = 0; turn < N_WAYS; turn++) {
             int way = (turn + round + 1) % N_WAYS;
             engine->trace = engine->settings.trace = traces[way];
+            engine->settings.clock = way == FILE_TOO ? &engine->step_clock : NULL;
             struct pace pace = decode(engine, n_tokens);
             if (round >= 0) paces[way][round] = pace;
         }
     report(paces, n_rounds);
     engine->trace = engine->settings.trace = traces[RINGS];
+    engine->settings.clock = NULL;
     must(lp_public(lp_trace_close(traces[FILE_TOO], lp_err_of(&err))));
     unlink(path);
     must(limpid_engine_free(engine, &err));

@@ -9,6 +9,7 @@
 #include "attention/route.h"
 #include "backend/probe.h"
 #include "kv/pages.h"
+#include "trace/step_clock.h"
 #include "trace/trace.h"
 
 // One sequence's part of a step.
@@ -44,8 +45,11 @@ struct lp_attn_step { // what is the same for all layers of a step
     const int32_t *positions; // device, [n_rows]
     enum lp_route_force force;
     bool deterministic;
-    struct lp_probe *probe;         // or NULL
-    struct lp_route_counts *routes; // added to; or NULL
+    struct lp_probe *probe;               // or NULL
+    struct lp_route_counts *routes;       // added to; or NULL
+    struct lp_step_clock *clock;          // added to; or NULL
+    const struct lp_weight *const *ahead; // what the layer reads behind its attention; or NULL
+    int32_t n_ahead;
 };
 
 // y = W x (+ bias) for all rows of the step; y rows are contiguous.

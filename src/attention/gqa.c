@@ -11,16 +11,19 @@ void lp_gqa_trace(const struct lp_attn_step *step, const struct lp_span *span, i
                   int32_t last_layer) {
     struct lp_device *dev = step->dev;
     lp_trace_emit_attention(
-        step->trace, &(struct lp_trace_attention){.step = (int64_t)step->step,
-                                                  .layer = layer,
-                                                  .last_layer = last_layer,
-                                                  .sequence = (int64_t)span->sequence,
-                                                  .n_query = (int32_t)span->n_rows,
-                                                  .n_kv = (int32_t)(span->n_past + span->n_rows),
-                                                  .indexer = "none",
-                                                  .route = "gqa",
-                                                  .reason = "the architecture's only form",
-                                                  .kernel = dev->backend->kernel(dev, "gqa")});
+        step->trace,
+        &(struct lp_trace_attention){
+            .step = (int64_t)step->step,
+            .layer = layer,
+            .last_layer = last_layer,
+            .sequence = (int64_t)span->sequence,
+            .n_query = (int32_t)span->n_rows,
+            .n_kv = (int32_t)(span->n_past + span->n_rows),
+            .indexer = "none",
+            .route = "gqa",
+            .reason = "the architecture's only form",
+            .kernel =
+                dev->backend->kernel(dev, "gqa", lp_kv_type(step->kv), lp_kv_type(step->kv)).name});
 }
 
 static void attend_span(const struct lp_attn_step *step, int32_t layer,
@@ -32,6 +35,7 @@ static void attend_span(const struct lp_attn_step *step, int32_t layer,
     int64_t q_width = (int64_t)w->n_heads * w->head_dim, out_width = (int64_t)w->n_heads * w->v_dim;
     lp_attn_store(step, layer, LP_KV_KEY, span, buf->k);
     lp_attn_store(step, layer, LP_KV_VALUE, span, buf->v);
+    lp_step_lap(step->clock, LP_STEP_PART_OTHER);
     dev->backend->gqa(
         dev, &(struct lp_op_gqa){.q = buf->q + span->first_row * q_width,
                                  .q_stride = q_width,
@@ -45,6 +49,7 @@ static void attend_span(const struct lp_attn_step *step, int32_t layer,
                                  .scale = w->scale,
                                  .out = buf->out + span->first_row * out_width,
                                  .out_stride = out_width});
+    lp_step_lap(step->clock, LP_STEP_PART_ATTEND_GQA);
     if (step->routes) step->routes->gqa++;
     if (lp_trace_is_full(step->trace)) lp_gqa_trace(step, span, layer, layer);
 }
@@ -55,6 +60,7 @@ void lp_gqa_attend(const struct lp_attn_step *step, int32_t layer, const struct 
     lp_attn_project(step, &w->q, w->q_bias, x, x_stride, buf->q);
     lp_attn_project(step, &w->k, w->k_bias, x, x_stride, buf->k);
     lp_attn_project(step, &w->v, w->v_bias, x, x_stride, buf->v);
+    lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
     lp_attn_probe_heads(step, LP_PROBE_ATTN_Q_PROJ, layer, buf->q, w->n_heads, head);
     lp_attn_probe_heads(step, LP_PROBE_ATTN_K_PROJ, layer, buf->k, w->n_kv_heads, head);
     norm_heads(step, w, buf->q, w->q_norm, w->n_heads);

@@ -17,12 +17,16 @@ static void make_queries(const struct lp_attn_step *step, int32_t layer,
     int64_t head = w->nope + w->rope_dim;
     if (w->has_q_rank) {
         lp_attn_project(step, &w->q_a, NULL, x, x_stride, buf->q_low);
+        lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
         lp_attn_norm(step, buf->q_low, w->q_rank, w->q_a_norm, w->eps, step->n_rows, w->q_rank);
+        lp_step_lap(step->clock, LP_STEP_PART_OTHER);
         lp_attn_project(step, &w->q_b, NULL, buf->q_low, w->q_rank, buf->q);
     } else
         lp_attn_project(step, &w->q, NULL, x, x_stride, buf->q);
+    lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
     lp_attn_probe_heads(step, LP_PROBE_ATTN_Q_PROJ, layer, buf->q, w->n_heads, head);
     lp_attn_rotate(step, &rope, buf->q + w->nope, w->n_heads * head, head, w->n_heads);
+    lp_step_lap(step->clock, LP_STEP_PART_OTHER);
 }
 
 // x -> [latent (normed), rope part (rotated)] -> the cache
@@ -32,11 +36,13 @@ static void make_latents(const struct lp_attn_step *step, int32_t layer,
     struct lp_rope_spec rope = rope_of(w);
     int64_t width = w->latent + w->rope_dim;
     lp_attn_project(step, &w->kv_a, NULL, x, x_stride, buf->kv);
+    lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
     lp_attn_probe(step, LP_PROBE_ATTN_KV_PROJ, layer, buf->kv, width);
     lp_attn_norm(step, buf->kv, width, w->kv_a_norm, w->eps, step->n_rows, w->latent);
     lp_attn_rotate(step, &rope, buf->kv + w->latent, width, 0, 1);
     for (int32_t i = 0; i < step->n_spans; i++)
         lp_attn_store(step, layer, LP_KV_LATENT, &step->spans[i], buf->kv);
+    lp_step_lap(step->clock, LP_STEP_PART_OTHER);
 }
 
 static void count_route(const struct lp_attn_step *step, const struct lp_route_work *work,
@@ -78,18 +84,21 @@ void lp_mla_trace(const struct lp_attn_step *step, const struct lp_mla_layer *w,
     struct lp_route_work work;
     struct lp_route route = route_of(step, w, span, &work);
     const char *op = route.expanded ? "mla_expanded" : "mla_absorbed";
-    lp_trace_emit_attention(step->trace, &(struct lp_trace_attention){
-                                             .step = (int64_t)step->step,
-                                             .layer = layer,
-                                             .last_layer = last_layer,
-                                             .sequence = (int64_t)span->sequence,
-                                             .n_query = (int32_t)work.n_query,
-                                             .n_kv = (int32_t)work.n_kv,
-                                             .top_k = work.top_k,
-                                             .indexer = lp_indexer_role_name(w->indexer),
-                                             .route = route.name,
-                                             .reason = route.reason,
-                                             .kernel = step->dev->backend->kernel(step->dev, op)});
+    lp_trace_emit_attention(
+        step->trace,
+        &(struct lp_trace_attention){
+            .step = (int64_t)step->step,
+            .layer = layer,
+            .last_layer = last_layer,
+            .sequence = (int64_t)span->sequence,
+            .n_query = (int32_t)work.n_query,
+            .n_kv = (int32_t)work.n_kv,
+            .top_k = work.top_k,
+            .indexer = lp_indexer_role_name(w->indexer),
+            .route = route.name,
+            .reason = route.reason,
+            .kernel = step->dev->backend->kernel(step->dev, op, lp_kv_type(step->kv), w->k_up.type)
+                          .name});
 }
 
 // The route of a span that is about to run: counted, and traced where every layer is.

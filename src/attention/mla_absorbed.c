@@ -19,6 +19,7 @@ void lp_mla_absorb_queries(const struct lp_attn_step *step, const struct lp_mla_
                                                .y_row_stride = z_stride,
                                                .y_head_stride = w->latent,
                                                .n_rows = n_rows});
+    lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
 }
 
 void lp_mla_attend_latents(const struct lp_attn_step *step, int32_t layer,
@@ -43,7 +44,10 @@ void lp_mla_attend_latents(const struct lp_attn_step *step, int32_t layer,
                                      .rope = w->rope_dim,
                                      .scale = w->scale,
                                      .out = buf->z + span->first_row * z_stride,
-                                     .out_stride = z_stride});
+                                     .out_stride = z_stride,
+                                     .ahead = span == step->spans ? step->ahead : NULL,
+                                     .n_ahead = step->n_ahead});
+    lp_step_lap(step->clock, select ? LP_STEP_PART_ATTEND_SPARSE : LP_STEP_PART_ATTEND_ABSORBED);
 }
 
 void lp_mla_make_values(const struct lp_attn_step *step, const struct lp_mla_layer *w,
@@ -58,4 +62,5 @@ void lp_mla_make_values(const struct lp_attn_step *step, const struct lp_mla_lay
                                                .y_row_stride = out_stride,
                                                .y_head_stride = w->v_dim,
                                                .n_rows = n_rows});
+    lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
 }

@@ -23,4 +23,6 @@ void lp_mla_expanded(const struct lp_attn_step *step, int32_t layer, const struc
                                                 .scale = w->scale,
                                                 .out = buf->out + span->first_row * out_stride,
                                                 .out_stride = out_stride});
+    lp_step_lap(step->clock,
+                select ? LP_STEP_PART_ATTEND_EXPANDED_SPARSE : LP_STEP_PART_ATTEND_EXPANDED);
 }

@@ -63,6 +63,7 @@ void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struc
         lp_attn_store(step, layer, LP_KV_INDEX, &step->spans[i], buf->index_k);
         any = any || needs_selection(step, w, &step->spans[i]);
     }
+    lp_step_lap(step->clock, LP_STEP_PART_INDEX_PROJECT);
     if (!any) return;
     lp_attn_project(step, &w->index_q, NULL, buf->q_low, w->q_rank, buf->index_q);
     lp_attn_probe_heads(step, LP_PROBE_INDEX_Q_PROJ, layer, buf->index_q, w->index_heads,
@@ -70,9 +71,11 @@ void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struc
     lp_attn_rotate(step, &rope, buf->index_q, (int64_t)w->index_heads * w->index_width,
                    w->index_width, w->index_heads);
     lp_attn_project(step, &w->index_proj, NULL, x, x_stride, buf->index_w);
+    lp_step_lap(step->clock, LP_STEP_PART_INDEX_PROJECT);
     for (int32_t i = 0; i < step->n_spans; i++)
         if (needs_selection(step, w, &step->spans[i]))
             select_keys(step, layer, w, buf, &step->spans[i]);
+    lp_step_lap(step->clock, LP_STEP_PART_INDEX_SELECT);
 }
 
 struct lp_visible lp_sparse_visible(const struct lp_mla_buffers *buf, const struct lp_span *span,

@@ -25,6 +25,7 @@
 
 #include "base/status.h"
 #include "base/bytes.h"
+#include "base/topology.h"
 #include "quant/quant.h"
 
 // A weight: n_mats matrices [n_out, n_in], rows contiguous blocks of `type` (as in the GGUF file).
@@ -217,6 +218,10 @@ struct lp_op_mla_absorbed {
     float scale;
     float *out; // [n_queries, n_heads, latent]
     int64_t out_stride;
+    // Weights that are read next, in this order, or NULL: attention leaves memory idle, so a backend
+    // may bring them nearer meanwhile.
+    const struct lp_weight *const *ahead;
+    int32_t n_ahead;
 };
 
 // Expanded MLA (MHA): keys and values of each head are made from the latents,
@@ -287,6 +292,16 @@ struct lp_op_experts {
     int32_t n_used;
     float *y;
     int64_t y_stride;
+    const struct lp_expert_source *source; // NULL: every expert's weights are there
+};
+
+// Experts that are not all in memory. A backend asks `resident` while it plans, takes experts that
+// are there first, and calls `wait` before it reads the weights of one that was not; a weight's
+// place (lp_weight_mat) is read after that. Both may be called by any worker, several at once.
+struct lp_expert_source {
+    void *user;
+    bool (*resident)(void *user, int32_t expert); // does not block
+    void (*wait)(void *user, int32_t expert);     // returns when gate, up and down are there
 };
 
 // Scratch that a device must hold before the first operation: the largest values that any call will
@@ -307,8 +322,16 @@ struct lp_reserve lp_reserve_merge(struct lp_reserve a, const struct lp_reserve 
 struct lp_device;
 
 struct lp_device_options {
-    int n_threads;         // 0 = all CPUs this process may use
-    const char *cpu_level; // "auto", "plain", "avx2", "avx512", "vnni": the highest ISA to use
+    int n_threads;         // 0 = lp_cpu_count()
+    enum lp_pin pin;       // whether threads are bound to cores (base/topology.h)
+    bool no_huge_pages;    // large buffers on ordinary pages
+    const char *cpu_level; // "auto", or the highest ISA to use: cpu/cpu_features.h
+};
+
+struct lp_attention_kernel {
+    const char *name;
+    double rounding; // how far results may be from the definition, relative to the largest of their
+                     // row, beyond float32's own rounding: 0, or of products in whole numbers
 };
 
 struct lp_backend {
@@ -334,8 +357,10 @@ struct lp_backend {
     bool (*supports)(const struct lp_device *dev, lp_type type);
     // The kernel that a matmul with this weight type runs ("avx2_q4_k"), for traces and inspect.
     const char *(*matmul_kernel)(const struct lp_device *dev, lp_type type);
-    // The same for an attention operation: "gqa", "mla_absorbed", "mla_expanded", "index_select".
-    const char *(*kernel)(const struct lp_device *dev, const char *op);
+    // The same for an attention operation: "gqa", "mla_absorbed", "mla_expanded", "index_select",
+    // with a cache and (mla_expanded; else any) up-projections of these types. name NULL for another.
+    struct lp_attention_kernel (*kernel)(const struct lp_device *dev, const char *op, lp_type cache,
+                                         lp_type weights);
 
     void (*embed)(struct lp_device *, const struct lp_op_embed *);
     void (*rms_norm)(struct lp_device *, const struct lp_op_rms_norm *);

@@ -32,11 +32,16 @@ void *lp_realloc(void *old, size_t n, size_t size) {
     return realloc(old, bytes ? bytes : 1);
 }
 
+void *lp_alloc_at(size_t n_bytes, size_t alignment) {
+    size_t padded;
+    if (must_fail() || !lp_add_size(n_bytes, alignment - 1, &padded)) return NULL;
+    padded &= ~(alignment - 1);
+    return aligned_alloc(alignment, padded ? padded : alignment);
+}
+
 void *lp_alloc_aligned(size_t n, size_t size) {
     size_t bytes;
-    if (must_fail() || !lp_mul_size(n, size, &bytes) || !lp_add_size(bytes, 63, &bytes))
-        return NULL;
-    return aligned_alloc(64, bytes & ~(size_t)63 ? bytes & ~(size_t)63 : 64);
+    return lp_mul_size(n, size, &bytes) ? lp_alloc_at(bytes, 64) : NULL;
 }
 
 void lp_free(void *block) {

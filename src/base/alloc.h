@@ -14,6 +14,8 @@ void *lp_realloc(void *old, size_t n, size_t size);
 
 // n * size bytes at a 64-byte boundary, not zeroed. Free with lp_free.
 void *lp_alloc_aligned(size_t n, size_t size);
+// n_bytes at a multiple of `alignment`, a power of two; not zeroed. Free with lp_free.
+void *lp_alloc_at(size_t n_bytes, size_t alignment);
 
 void lp_free(void *block); // NULL is allowed
 

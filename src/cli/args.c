@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/memory_budget.h"
 #include "cli/wrap.h"
 
 int lp_fail(const limpid_error *err) {
@@ -137,11 +138,19 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
     *c = (struct lp_common){.backend = "cpu", .cpu_level = "auto", .kv = "f16", .route = "auto"};
     const struct lp_option table[LP_N_COMMON] = {
         {"--threads", LP_OPT_INT, &c->threads, "N",
-         "threads (default: all CPUs this process may use)"},
+         "threads (default: a physical core each, at most the process's share of CPU time)"},
+        {"--pin", LP_OPT_TEXT, &c->pin, "HOW",
+         "bind threads to cores: auto (default; with several NUMA nodes), none, cores"},
+        {"--huge-pages", LP_OPT_TEXT, &c->huge_pages, "HOW",
+         "auto (default; for the KV cache and scratch), all (for prefetched weights too), off"},
+        {"--prefetch", LP_OPT_FLAG, &c->prefetch, NULL,
+         "read the weights into memory first, at the rate of the disk; otherwise they are mapped"},
         {"--backend", LP_OPT_TEXT, &c->backend, "NAME",
          "cpu (default) or ref, the slow definition of every operation"},
         {"--cpu", LP_OPT_TEXT, &c->cpu_level, "LEVEL",
-         "highest instruction set: auto, plain, avx2, avx512, vnni"},
+         "highest instruction set: auto, generic (or plain), avx2, avx512, vnni, vbmi, amx; on ARM "
+         "neon, "
+         "dotprod, i8mm"},
         {"--ctx", LP_OPT_INT, &c->context, "N",
          "tokens of context (default: the model's, at most 32768)"},
         {"--kv", LP_OPT_TEXT, &c->kv, "TYPE", "type of the KV cache: f32, f16, bf16, q8_0"},
@@ -150,6 +159,10 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
          "attention: auto, expanded, absorbed, dense (ignores the indexer)"},
         {"--deterministic", LP_OPT_FLAG, &c->deterministic, NULL,
          "bit-identical results for every chunking and thread count"},
+        {"--memory-budget", LP_OPT_TEXT, &c->memory_budget, "SIZE",
+         "weights in memory, as 20G or 40% of the file; other experts are read from disk"},
+        {"--expert-profile", LP_OPT_TEXT, &c->expert_profile, "FILE",
+         "keep there which experts are used, and start with those (with --memory-budget)"},
         {"--trace", LP_OPT_TEXT, &c->trace, "FILE", "write what was decided, as JSON lines"},
         {"--log", LP_OPT_TEXT, &c->log, "LEVEL", "error, warn (default), info, debug"},
     };
@@ -174,8 +187,16 @@ int lp_common_open_model(const struct lp_common *c, const char *path, limpid_mod
         lp_fail_text("threads is %lld, expected 1 to 1024", (long long)c->threads);
         return LP_EXIT_USAGE;
     }
-    limpid_model_options options = {
-        .backend = c->backend, .cpu_level = c->cpu_level, .n_threads = (int)c->threads};
+    limpid_model_options options = {.backend = c->backend,
+                                    .cpu_level = c->cpu_level,
+                                    .n_threads = (int)c->threads,
+                                    .pin = c->pin,
+                                    .huge_pages = c->huge_pages,
+                                    .prefetch = c->prefetch,
+                                    .expert_profile = c->expert_profile};
+    if (c->memory_budget &&
+        lp_memory_budget_parse(c->memory_budget, path, &options.memory_budget_bytes, &err))
+        return lp_fail_setting(&err);
     return limpid_model_open(model, path, &options, &err) ? lp_fail_setting(&err) : LP_EXIT_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "cli/find_model.h"
 #include "cli/inspect.h"
 #include "cli/json_build.h"
+#include "cli/memory_budget.h"
 #include "engine/engine.h"
 
 static bool parse_kv_type(const char *name, lp_type *out) {
@@ -51,6 +52,28 @@ static void look_at_model(struct lp_inspect *in, const struct lp_common *c) {
         lp_plan_make(&in->plan, &in->h, &in->binding, in->dev, &request, &in->plan_error) == LP_OK;
 }
 
+// How a memory budget would be spent.
+static void look_at_budget(struct lp_inspect *in, const struct lp_common *c, const char *path) {
+    uint64_t bytes;
+    limpid_error why;
+    if (!c->memory_budget || !in->is_planned) return;
+    if (in->folder) {
+        lp_err_set(&in->plan_error, LP_STATUS_UNSUPPORTED,
+                   "a memory budget needs a GGUF file, this is a folder; convert it first (limpid "
+                   "convert)");
+        return;
+    }
+    if (lp_memory_budget_parse(c->memory_budget, path, &bytes, &why)) {
+        lp_err_set(&in->plan_error, (lp_status)why.status, "%s", why.text);
+        return;
+    }
+    lp_status status =
+        lp_expert_layout_make(&in->experts, &in->h, &in->binding, in->gguf, &in->plan_error);
+    if (!status)
+        status = lp_expert_layout_slots(&in->experts, bytes, &in->n_slots, &in->plan_error);
+    in->is_limited = !status && in->n_slots < in->experts.n_items;
+}
+
 static void look_at_text(struct lp_inspect *in) {
     struct lp_str source;
     lp_vocab_load(&in->tokenizer, in->gguf, &in->tokenizer_error);
@@ -86,11 +109,14 @@ static int inspect_file(struct lp_inspect *in, const char *given, const struct l
     if (found) return found;
     lp_status status = open_device(in, c, &err);
     if (!status) status = lp_model_file_describe(&file, path, &err);
-    lp_free(path);
-    if (status) return lp_fail_text("%s", err.text);
+    if (status) {
+        lp_free(path);
+        return lp_fail_text("%s", err.text);
+    }
     in->gguf = file.gguf;
     in->folder = file.plan;
     look_at_model(in, c);
+    look_at_budget(in, c, path);
     look_at_text(in);
     bool sections_only = !json && (in->list_tensors || in->list_metadata);
     int result = print(in, json, sections_only);
@@ -101,6 +127,8 @@ static int inspect_file(struct lp_inspect *in, const char *given, const struct l
         result = lp_fail_text("%s", in->plan_error.text);
     lp_jinja_free(in->chat_template);
     lp_tokenizer_free(in->tokenizer);
+    lp_expert_layout_release(&in->experts);
+    lp_free(path);
     lp_binding_release(&in->binding);
     lp_model_file_close(&file);
     return result;
@@ -110,7 +138,7 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
                  const char **path) {
     enum { N_OWN = 5 };
     static const char *const taken[] = {"--threads", "--backend", "--cpu", "--ctx",
-                                        "--kv",      "--chunk",   "--log"};
+                                        "--kv",      "--chunk",   "--log", "--memory-budget"};
     struct lp_option common[LP_N_COMMON],
         options[N_OWN + LP_N_COMMON] = {
             {"--json", LP_OPT_FLAG, json, NULL, "one JSON object on standard output"},

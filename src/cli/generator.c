@@ -100,6 +100,17 @@ static double rate(int64_t n, double seconds) {
     return seconds > 0 ? (double)n / seconds : 0;
 }
 
+static void print_experts(limpid_engine_stats s, FILE *to) {
+    uint64_t n = s.expert_hits + s.expert_ahead + s.expert_misses;
+    if (!s.expert_slots || !n) return;
+    fprintf(to,
+            "experts %.1f%% in memory, %.1f%% read ahead, of %llu needed; %llu read from disk "
+            "(%.1f MB), %.3f s waited\n",
+            100 * (double)s.expert_hits / (double)n, 100 * (double)s.expert_ahead / (double)n,
+            (unsigned long long)n, (unsigned long long)s.expert_reads,
+            (double)s.expert_read_bytes * 1e-6, s.expert_wait_s);
+}
+
 void lp_generator_print_stats(const struct lp_generator *g, FILE *to) {
     const struct lp_generated *t = &g->total;
     double prefill_s = (double)t->prefill_ns * 1e-9, decode_s = (double)t->decode_ns * 1e-9;
@@ -115,6 +126,7 @@ void lp_generator_print_stats(const struct lp_generator *g, FILE *to) {
             (double)limpid_model_get_info(g->model).file_bytes * 1e-6,
             (double)limpid_engine_kv_bytes(g->engine) * 1e-6,
             (double)limpid_engine_scratch_bytes(g->engine) * 1e-6);
+    print_experts(limpid_engine_get_stats(g->engine), to);
     if (g->speculate)
         fprintf(to, "drafts  %lld of %lld accepted\n", (long long)t->n_accepted,
                 (long long)t->n_drafted);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "model/expert_layout.h"
 #include "model/plan.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
@@ -22,6 +23,9 @@ struct lp_inspect {
     struct lp_hparams h;
     struct lp_binding binding;
     struct lp_plan plan;
+    bool is_limited; // --memory-budget, smaller than the model
+    int32_t n_slots; // experts that fit into it
+    struct lp_expert_layout experts;
     lp_type kv_type;
     int64_t n_sequences, n_kv_tokens; // that the plan is for
     struct lp_err model_error, plan_error, tokenizer_error, template_error;

@@ -15,15 +15,22 @@ static uint64_t expert_bytes(const struct lp_inspect *in) {
     return sum;
 }
 
+static uint64_t cache_bytes(const struct lp_inspect *in) {
+    return (uint64_t)in->n_slots * in->experts.slot_bytes;
+}
+
 static json_t *device_json(struct lp_inspect_builder *b, uint64_t total) {
     const struct lp_plan *p = &b->in->plan;
     uint64_t experts = expert_bytes(b->in), available = lp_memory_available();
+    uint64_t others = p->mapped_bytes + p->memory_bytes + p->float32_bytes - experts;
+    if (b->in->is_limited) {
+        experts = cache_bytes(b->in);
+        others = b->in->experts.dense_bytes + p->float32_bytes;
+    }
     json_t *device = json_object();
     lp_inspect_put(b, device, "device", json_string(b->in->dev->backend->name));
     lp_inspect_put(b, device, "expert_bytes", lp_json_build_count(experts));
-    lp_inspect_put(
-        b, device, "other_weight_bytes",
-        lp_json_build_count(p->mapped_bytes + p->memory_bytes + p->float32_bytes - experts));
+    lp_inspect_put(b, device, "other_weight_bytes", lp_json_build_count(others));
     lp_inspect_put(b, device, "kv_bytes", lp_json_build_count(p->kv_bytes));
     lp_inspect_put(b, device, "step_bytes", lp_json_build_count(p->step_bytes));
     lp_inspect_put(b, device, "total_bytes", lp_json_build_count(total));
@@ -32,9 +39,25 @@ static json_t *device_json(struct lp_inspect_builder *b, uint64_t total) {
     return device;
 }
 
+// What of the weights a memory budget leaves in memory.
+static json_t *budget_json(struct lp_inspect_builder *b) {
+    const struct lp_inspect *in = b->in;
+    json_t *budget = json_object();
+    lp_inspect_put(b, budget, "resident_bytes", lp_json_build_count(in->experts.dense_bytes));
+    lp_inspect_put(b, budget, "cache_bytes", lp_json_build_count(cache_bytes(in)));
+    lp_inspect_put(b, budget, "cache_experts", json_integer(in->n_slots));
+    lp_inspect_put(b, budget, "disk_bytes", lp_json_build_count(in->experts.expert_bytes));
+    lp_inspect_put(b, budget, "disk_experts", json_integer(in->experts.n_items));
+    lp_inspect_put(b, budget, "least_bytes",
+                   lp_json_build_count(lp_expert_layout_least(&in->experts)));
+    return budget;
+}
+
 json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
     const struct lp_plan *p = &b->in->plan;
     uint64_t weights = p->mapped_bytes + p->memory_bytes + p->float32_bytes;
+    if (b->in->is_limited)
+        weights = b->in->experts.dense_bytes + cache_bytes(b->in) + p->float32_bytes;
     uint64_t total = weights + p->kv_bytes + p->step_bytes;
     json_t *object = json_object(), *devices = json_array();
     lp_inspect_put(b, object, "context", json_integer(p->context));
@@ -49,6 +72,7 @@ json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
     lp_inspect_put(b, object, "kv_bytes", lp_json_build_count(p->kv_bytes));
     lp_inspect_put(b, object, "step_bytes", lp_json_build_count(p->step_bytes));
     lp_inspect_put(b, object, "total_bytes", lp_json_build_count(total));
+    if (b->in->is_limited) lp_inspect_put(b, object, "budget", budget_json(b));
     lp_inspect_add(b, devices, device_json(b, total));
     lp_inspect_put(b, object, "devices", devices);
     return object;

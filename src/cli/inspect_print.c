@@ -276,8 +276,17 @@ static void print_device(const json_t *d, FILE *to) {
         fputs("how much is available is not known\n", to);
 }
 
+// Weights where a memory budget holds a part of them.
+static void print_budget(const json_t *b, FILE *to) {
+    fprintf(to, "  weights that every token needs      %12s\n", SIZE(integer(b, "resident_bytes")));
+    fprintf(to, "  cache of %6lld experts             %12s\n", integer(b, "cache_experts"),
+            SIZE(integer(b, "cache_bytes")));
+    fprintf(to, "  (on disk, %6lld experts            %12s)\n", integer(b, "disk_experts"),
+            SIZE(integer(b, "disk_bytes")));
+}
+
 static void print_memory(const json_t *r, FILE *to) {
-    const json_t *m = json_object_get(r, "memory");
+    const json_t *m = json_object_get(r, "memory"), *budget = json_object_get(m, "budget");
     json_t *d;
     size_t i;
     fprintf(to,
@@ -285,7 +294,11 @@ static void print_memory(const json_t *r, FILE *to) {
             "of %lld\n",
             integer(m, "sequences"), integer(m, "sequences") == 1 ? "" : "s", integer(m, "context"),
             integer(m, "kv_tokens"), text(m, "kv_type", ""), integer(m, "chunk"));
-    fprintf(to, "  weights, where the file is mapped   %12s\n", SIZE(integer(m, "mapped_bytes")));
+    if (budget)
+        print_budget(budget, to);
+    else
+        fprintf(to, "  weights, where the file is mapped   %12s\n",
+                SIZE(integer(m, "mapped_bytes")));
     if (integer(m, "memory_bytes"))
         fprintf(to, "  weights, rearranged in memory       %12s\n",
                 SIZE(integer(m, "memory_bytes")));

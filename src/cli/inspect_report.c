@@ -210,9 +210,13 @@ static json_t *kernels_json(struct lp_inspect_builder *b) {
             lp_inspect_put(b, matmul, lp_type_info(type)->name,
                            kernel ? json_string(kernel) : json_null());
     }
+    const struct lp_gguf_tensor *const *block = in->binding.blocks[0].tensor;
+    const struct lp_gguf_tensor *split = block[LP_SLOT_K_B], *joint = block[LP_SLOT_KV_B];
+    lp_type up = split ? split->type : joint ? joint->type : LP_TYPE_F32;
     size_t n_ops = mla ? in->h.top_k ? 3 : 2 : 1;
     for (size_t i = 0; i < n_ops; i++) {
-        const char *op = mla ? mla_ops[i] : gqa_ops[i], *kernel = backend->kernel(in->dev, op);
+        const char *op = mla ? mla_ops[i] : gqa_ops[i];
+        const char *kernel = backend->kernel(in->dev, op, in->kv_type, up).name;
         lp_inspect_put(b, attention, op, kernel ? json_string(kernel) : json_null());
     }
     lp_inspect_put(b, object, "backend", json_string(backend->name));

@@ -1,9 +1,11 @@
 // The loops are the simplest that reach the limit; each is taken as the best of a few short passes,
-// since a pass that was interrupted says nothing of the machine. The integer peak counts products
-// of 8-bit values with the accumulation that the instruction set offers (maddubs + add of 16-bit
-// sums, or dpbusd), without widening: no kernel that has to widen and scale can be faster.
+// since a pass that was interrupted says nothing of the machine. The integer peaks count products
+// of 8-bit and of 16-bit values with the accumulation that the instruction set offers (maddubs +
+// add of 16-bit sums, or dpbusd; madd + add, or dpwssd), without widening: no kernel that has to
+// widen and scale can be faster.
 #include "cli/limits.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -28,8 +30,10 @@ struct lp_limits {
     struct lp_workers *workers;
     uint64_t *buffer;
     int64_t *sinks; // one cache line per worker: what was read and computed goes there
-    peak_fn int_peak, float_peak;
-    double int_madds, float_madds; // of a round
+    struct peak {
+        peak_fn run;  // NULL: the CPU has no such instruction
+        double madds; // of a round
+    } int8, int16, f32, bf16;
 };
 
 #define SINK_STRIDE 8
@@ -94,6 +98,15 @@ __attribute__((target("avx2"))) static void int_avx2(int64_t n_rounds, int64_t *
     EACH_SUM *sink += _mm256_extract_epi32(sum[k], 0);
 }
 
+__attribute__((target("avx2"))) static void int16_avx2(int64_t n_rounds, int64_t *sink) {
+    __m256i sum[N_SUMS], a = _mm256_set1_epi16(3), b = _mm256_set1_epi16(-5);
+    EACH_SUM sum[k] = _mm256_set1_epi32(k);
+    for (int64_t i = 0; i < n_rounds; i++) {
+        EACH_SUM sum[k] = _mm256_add_epi32(a, _mm256_madd_epi16(sum[k], b));
+    }
+    EACH_SUM *sink += _mm256_extract_epi32(sum[k], 0);
+}
+
 __attribute__((target("avx2,fma"))) static void float_fma(int64_t n_rounds, int64_t *sink) {
     __m256 sum[N_SUMS], a = _mm256_set1_ps(0.999f), b = _mm256_set1_ps(0.5f);
     EACH_SUM sum[k] = _mm256_set1_ps((float)k);
@@ -110,6 +123,16 @@ __attribute__((target("avx512f,avx512bw"))) static void int_avx512(int64_t n_rou
     EACH_SUM sum[k] = _mm512_set1_epi16((short)k);
     for (int64_t i = 0; i < n_rounds; i++) {
         EACH_SUM sum[k] = _mm512_add_epi16(a, _mm512_maddubs_epi16(sum[k], b));
+    }
+    EACH_SUM *sink += _mm_cvtsi128_si64(_mm512_castsi512_si128(sum[k]));
+}
+
+__attribute__((target("avx512f,avx512bw"))) static void int16_avx512(int64_t n_rounds,
+                                                                     int64_t *sink) {
+    __m512i sum[N_SUMS], a = _mm512_set1_epi16(3), b = _mm512_set1_epi16(-5);
+    EACH_SUM sum[k] = _mm512_set1_epi32(k);
+    for (int64_t i = 0; i < n_rounds; i++) {
+        EACH_SUM sum[k] = _mm512_add_epi32(a, _mm512_madd_epi16(sum[k], b));
     }
     EACH_SUM *sink += _mm_cvtsi128_si64(_mm512_castsi512_si128(sum[k]));
 }
@@ -134,33 +157,54 @@ __attribute__((target("avx512f,avx512vnni"))) static void int_vnni(int64_t n_rou
     }
     EACH_SUM *sink += _mm_cvtsi128_si64(_mm512_castsi512_si128(sum[k]));
 }
+
+__attribute__((target("avx512f,avx512vnni"))) static void int16_vnni(int64_t n_rounds,
+                                                                     int64_t *sink) {
+    __m512i sum[N_SUMS], a = _mm512_set1_epi16(3), b = _mm512_set1_epi16(-5);
+    EACH_SUM sum[k] = _mm512_set1_epi32(k);
+    for (int64_t i = 0; i < n_rounds; i++) {
+        EACH_SUM sum[k] = _mm512_dpwssd_epi32(sum[k], a, b);
+        __asm__ volatile("" : "+v"(a));
+    }
+    EACH_SUM *sink += _mm_cvtsi128_si64(_mm512_castsi512_si128(sum[k]));
+}
+
+__attribute__((target("avx512f,avx512bf16"))) static void bf16_avx512(int64_t n_rounds,
+                                                                      int64_t *sink) {
+    __m512 sum[N_SUMS];
+    __m512bh a = (__m512bh)_mm512_set1_epi16(0x3f00), b = (__m512bh)_mm512_set1_epi16(0x3e80);
+    EACH_SUM sum[k] = _mm512_set1_ps((float)k);
+    for (int64_t i = 0; i < n_rounds; i++) {
+        EACH_SUM sum[k] = _mm512_dpbf16_ps(sum[k], a, b);
+        __asm__ volatile("" : "+v"(a));
+    }
+    EACH_SUM *sink += (int64_t)_mm512_cvtss_f32(sum[k]);
+}
 #endif
 
 static void choose_peaks(struct lp_limits *l, uint32_t bits) {
     (void)bits;
-    l->int_peak = int_plain;
-    l->float_peak = float_plain;
-    l->int_madds = l->float_madds = 64;
+    l->int8 = l->int16 = (struct peak){int_plain, 64};
+    l->f32 = (struct peak){float_plain, 64};
 #if defined(__x86_64__)
     if ((bits & LP_CPU_LEVEL_AVX2) == LP_CPU_LEVEL_AVX2) {
-        l->int_peak = int_avx2;
-        l->float_peak = float_fma;
-        l->int_madds = 32 * N_SUMS;
-        l->float_madds = 8 * N_SUMS;
+        l->int8 = (struct peak){int_avx2, 32 * N_SUMS};
+        l->int16 = (struct peak){int16_avx2, 16 * N_SUMS};
+        l->f32 = (struct peak){float_fma, 8 * N_SUMS};
     }
     if ((bits & LP_CPU_LEVEL_AVX512) == LP_CPU_LEVEL_AVX512) {
-        l->int_peak = bits & LP_CPU_AVX512VNNI ? int_vnni : int_avx512;
-        l->float_peak = float_avx512;
-        l->int_madds = 64 * N_SUMS;
-        l->float_madds = 16 * N_SUMS;
+        bool vnni = bits & LP_CPU_AVX512VNNI;
+        l->int8 = (struct peak){vnni ? int_vnni : int_avx512, 64 * N_SUMS};
+        l->int16 = (struct peak){vnni ? int16_vnni : int16_avx512, 32 * N_SUMS};
+        l->f32 = (struct peak){float_avx512, 16 * N_SUMS};
+        if (__builtin_cpu_supports("avx512bf16")) l->bf16 = (struct peak){bf16_avx512, 32 * N_SUMS};
     }
 #endif
 }
 
 struct peak_job {
     struct lp_limits *limits;
-    peak_fn fn;
-    double madds;
+    struct peak peak;
     double best[MAX_THREADS]; // multiply-adds a second of each worker
 };
 
@@ -170,16 +214,17 @@ static void peak_part(void *job_, int worker, int n_workers) {
     int64_t sink = 0;
     for (int pass = 0; pass < N_PEAK_PASSES; pass++) {
         uint64_t start_ns = lp_clock_ns();
-        job->fn(N_ROUNDS, &sink);
-        double rate = job->madds * N_ROUNDS / seconds_since(start_ns);
+        job->peak.run(N_ROUNDS, &sink);
+        double rate = job->peak.madds * N_ROUNDS / seconds_since(start_ns);
         if (rate > job->best[worker]) job->best[worker] = rate;
     }
     *(volatile int64_t *)&job->limits->sinks[worker * SINK_STRIDE] = sink;
 }
 
-static double measure_peak(struct lp_limits *l, peak_fn fn, double madds) {
-    struct peak_job job = {.limits = l, .fn = fn, .madds = madds};
+static double measure_peak(struct lp_limits *l, struct peak peak) {
+    struct peak_job job = {.limits = l, .peak = peak};
     double sum = 0;
+    if (!peak.run) return 0;
     lp_workers_run(l->workers, peak_part, &job);
     for (int i = 0; i < lp_workers_count(l->workers); i++) sum += job.best[i];
     return sum;
@@ -193,8 +238,10 @@ struct lp_limits_figures lp_limits_measure(struct lp_limits *l) {
         double rate = (double)BUFFER_BYTES / seconds_since(start_ns);
         if (rate > f.read_bytes_s) f.read_bytes_s = rate;
     }
-    f.int_madds_s = measure_peak(l, l->int_peak, l->int_madds);
-    f.float_madds_s = measure_peak(l, l->float_peak, l->float_madds);
+    f.int_madds_s = measure_peak(l, l->int8);
+    f.int16_madds_s = measure_peak(l, l->int16);
+    f.float_madds_s = measure_peak(l, l->f32);
+    f.bf16_madds_s = measure_peak(l, l->bf16);
     return f;
 }
 

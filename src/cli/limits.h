@@ -1,5 +1,5 @@
-// What this machine can do, measured: memory read bandwidth and the peaks of 8-bit integer and
-// float32 multiply-adds, over all threads. Benchmarks measure it beside every rate, in the same
+// What this machine can do, measured: memory read bandwidth and the peaks of multiply-adds of 8-bit
+// integers, 16-bit integers, float32 and bfloat16, over all threads. Benchmarks measure it beside every rate, in the same
 // run, so that other load on the machine shows in both.
 //
 // Own threads, kept for the whole run; one caller at a time.
@@ -15,7 +15,9 @@ struct lp_limits;
 struct lp_limits_figures {
     double read_bytes_s;  // summing a buffer far larger than the caches, front to back
     double int_madds_s;   // 8-bit multiply-adds from registers
-    double float_madds_s; // float32 multiply-adds from registers
+    double int16_madds_s; // 16-bit ones
+    double float_madds_s; // float32 ones
+    double bf16_madds_s;  // bfloat16 ones; 0 where the CPU has none of its own
 };
 
 // cpu_level: as --cpu; the peaks are those of the instruction sets that the kernels may use.

@@ -307,9 +307,10 @@ static const char *shadow_matmul_kernel(const struct lp_device *dev, lp_type typ
     const struct lp_shadow *s = (const struct lp_shadow *)dev;
     return s->fast->backend->matmul_kernel(s->fast, type);
 }
-static const char *shadow_kernel(const struct lp_device *dev, const char *op) {
+static struct lp_attention_kernel shadow_kernel(const struct lp_device *dev, const char *op,
+                                                lp_type cache, lp_type weights) {
     const struct lp_shadow *s = (const struct lp_shadow *)dev;
-    return s->fast->backend->kernel(s->fast, op);
+    return s->fast->backend->kernel(s->fast, op, cache, weights);
 }
 
 static const struct lp_backend shadow_backend = {

@@ -30,12 +30,14 @@ static void pick(struct lp_shadow *s, int64_t n_heads, int64_t n_queries, int64_
 }
 
 // Compares what lies in `out` with want and puts want there if it is all of the call.
-static void finish(struct lp_shadow *s, struct lp_shadow_finding *finding,
-                   const struct lp_shadow_region *out, const float *want) {
+static void finish(struct lp_shadow *s, struct lp_attention_kernel kernel,
+                   struct lp_shadow_finding *finding, const struct lp_shadow_region *out,
+                   const float *want) {
     struct lp_diff_shape shape = out->shape;
     float *got = lp_shadow_floats(s, shape.n_rows * shape.n_groups * shape.width);
     if (!got) return;
-    finding->bound = LP_SHADOW_BOUND;
+    finding->bound = LP_SHADOW_BOUND + kernel.rounding;
+    finding->kernel = kernel.name;
     lp_shadow_gather(out, got);
     lp_shadow_compare(s, finding, got, want, NULL, shape);
     if (finding->whole) lp_shadow_scatter(out, want);
@@ -63,12 +65,10 @@ void lp_shadow_gqa(struct lp_device *dev, const struct lp_op_gqa *op) {
                                    op->out_stride,
                                    v_dim,
                                    {queries.count, n_heads, v_dim}};
-    struct lp_shadow_finding finding = {.op = "gqa",
-                                        .kernel = s->fast->backend->kernel(s->fast, "gqa"),
-                                        .n_rows = n,
-                                        .first_pos = part.visible.first_pos,
-                                        .whole = queries.count == n};
-    finish(s, &finding, &out, want);
+    struct lp_shadow_finding finding = {
+        .op = "gqa", .n_rows = n, .first_pos = part.visible.first_pos, .whole = queries.count == n};
+    finish(s, s->fast->backend->kernel(s->fast, "gqa", op->k->type, op->k->type), &finding, &out,
+           want);
     lp_free(want);
 }
 
@@ -96,12 +96,12 @@ void lp_shadow_mla_absorbed(struct lp_device *dev, const struct lp_op_mla_absorb
                                    op->latent,
                                    {queries.count, heads.count, op->latent}};
     struct lp_shadow_finding finding = {.op = "mla_absorbed",
-                                        .kernel = s->fast->backend->kernel(s->fast, "mla_absorbed"),
                                         .n_rows = op->visible.n_queries,
                                         .first_pos = part.visible.first_pos,
                                         .whole = queries.count == op->visible.n_queries &&
                                                  heads.count == op->n_heads};
-    finish(s, &finding, &out, want);
+    finish(s, s->fast->backend->kernel(s->fast, "mla_absorbed", op->cache->type, op->cache->type),
+           &finding, &out, want);
     lp_free(want);
 }
 
@@ -161,12 +161,14 @@ void lp_shadow_mla_expanded(struct lp_device *dev, const struct lp_op_mla_expand
                                    op->v_dim,
                                    {queries.count, heads.count, op->v_dim}};
     struct lp_shadow_finding finding = {.op = "mla_expanded",
-                                        .kernel = s->fast->backend->kernel(s->fast, "mla_expanded"),
                                         .n_rows = op->visible.n_queries,
                                         .first_pos = op->visible.first_pos + queries.first,
                                         .whole = queries.count == op->visible.n_queries &&
                                                  heads.count == op->n_heads};
-    if (!s->failed) finish(s, &finding, &out, want);
+    if (!s->failed)
+        finish(s,
+               s->fast->backend->kernel(s->fast, "mla_expanded", op->cache->type, op->k_up->type),
+               &finding, &out, want);
     lp_free(want);
 }
 

@@ -67,13 +67,15 @@ static void compare_selections(struct lp_shadow *s, const struct lp_op_index_sel
                                const int32_t *counts, int64_t stride) {
     float *row = lp_shadow_floats(s, op->width);
     bool *bad = lp_alloc((size_t)queries.count, sizeof *bad);
-    struct lp_shadow_finding finding = {.op = "index_select",
-                                        .kernel = s->fast->backend->kernel(s->fast, "index_select"),
-                                        .param = op->keys->base,
-                                        .n_rows = op->n_queries,
-                                        .first_pos = op->first_pos + queries.first,
-                                        .whole = queries.count == op->n_queries,
-                                        .bound = LP_SHADOW_BOUND};
+    struct lp_shadow_finding finding = {
+        .op = "index_select",
+        .kernel =
+            s->fast->backend->kernel(s->fast, "index_select", op->keys->type, op->keys->type).name,
+        .param = op->keys->base,
+        .n_rows = op->n_queries,
+        .first_pos = op->first_pos + queries.first,
+        .whole = queries.count == op->n_queries,
+        .bound = LP_SHADOW_BOUND};
     for (int64_t i = 0; row && bad && i < queries.count; i++) {
         int64_t q = queries.first + i;
         double error = selection_error(op, q, op->ids + q * op->ids_stride, op->counts[q],

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/workers.h"
 #include "engine/engine.h"
+#include "model/expert_cache.h"
 
 const char *limpid_version(void) {
     return LIMPID_VERSION;
@@ -61,6 +62,21 @@ static lp_status mark_never(limpid_model *m, struct lp_err *err) {
                                "every token of the vocabulary is unused or padding");
 }
 
+enum huge_pages { HUGE_PAGES_AUTO, HUGE_PAGES_OFF, HUGE_PAGES_ALL };
+
+static lp_status read_huge_pages(const limpid_model_options *o, enum huge_pages *out,
+                                 struct lp_err *err) {
+    static const char *const names[] = {"auto", "off", "all"};
+    const char *name = o->huge_pages ? o->huge_pages : "auto";
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum huge_pages)i;
+            return LP_OK;
+        }
+    return lp_err_set(err, LP_STATUS_INVALID, "huge_pages is '%s', expected auto, off or all",
+                      name);
+}
+
 static lp_status open_device(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
     const struct lp_backend *backend = lp_backend_find(o->backend ? o->backend : "cpu");
     if (!backend)
@@ -68,14 +84,44 @@ static lp_status open_device(limpid_model *m, const limpid_model_options *o, str
                           o->backend);
     struct lp_device_options options = {.n_threads = o->n_threads,
                                         .cpu_level = o->cpu_level ? o->cpu_level : "auto"};
-    return backend->open(&m->dev, &options, err);
+    if (!lp_pin_parse(o->pin ? o->pin : "auto", &options.pin))
+        return lp_err_set(err, LP_STATUS_INVALID, "pin is '%s', expected auto, none or cores",
+                          o->pin);
+    enum huge_pages huge = HUGE_PAGES_AUTO;
+    lp_status status = read_huge_pages(o, &huge, err);
+    options.no_huge_pages = huge == HUGE_PAGES_OFF;
+    return status ? status : backend->open(&m->dev, &options, err);
+}
+
+static lp_status prefetch(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
+    enum huge_pages huge = HUGE_PAGES_AUTO;
+    lp_status status = read_huge_pages(o, &huge, err);
+    return status ? status : lp_model_file_prefetch(&m->file, huge == HUGE_PAGES_ALL, err);
 }
 
 static lp_status open_weights(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
+    struct lp_expert_options budget = {.budget_bytes = o->memory_budget_bytes,
+                                       .profile = o->expert_profile};
+    bool limited = budget.budget_bytes > 0;
+    if (limited && m->file.hf)
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                          "a memory budget needs a GGUF file, this is a folder; convert it first "
+                          "(limpid convert)");
+    if (budget.profile && !limited)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "an expert profile is of use with a memory budget alone "
+                          "(--memory-budget)");
+    if (limited && o->prefetch)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "a memory budget leaves weights on disk, and prefetch reads all of them "
+                          "into memory; give one of the two");
     lp_status status = open_device(m, o, err);
-    return status ? status
-                  : lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads, LP_CHECK_WHOLE_BYTES,
-                                  err);
+    if (!status && o->prefetch) status = prefetch(m, o, err);
+    // Of a model that shall not be in memory, only samples are looked at.
+    if (!status)
+        status = lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads,
+                               limited ? 0 : LP_CHECK_WHOLE_BYTES, err);
+    return !status && limited ? lp_model_limit_memory(m->weights, &budget, err) : status;
 }
 
 static lp_status open_model(limpid_model *m, const char *path, const limpid_model_options *o,

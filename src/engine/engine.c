@@ -8,6 +8,7 @@
 #include "base/system_memory.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
+#include "model/expert_cache.h"
 #include "model/plan.h"
 
 #define SAMPLER_BYTES 12 // per id of the vocabulary, where a request samples (sampler.c)
@@ -19,6 +20,17 @@ static uint64_t host_bytes(const struct lp_engine_settings *s, const struct lp_h
     uint64_t rows = (uint64_t)s->max_seqs * (1 + (uint64_t)s->speculate);
     if (rows > (uint64_t)s->max_batch_tokens) rows = (uint64_t)s->max_batch_tokens;
     return (uint64_t)h->n_vocab * (rows * sizeof(float) + (uint64_t)s->max_seqs * SAMPLER_BYTES);
+}
+
+// Of a model that is larger than its memory budget: what stays in memory, and the cache, whose slots
+// take memory as they are first filled.
+static void plan_experts(limpid_memory_plan *plan, struct lp_expert_cache *cache) {
+    struct lp_expert_stats s = lp_expert_cache_get_stats(cache);
+    uint64_t n_slots = (uint64_t)s.n_slots, n_empty = s.n_reads < n_slots ? n_slots - s.n_reads : 0;
+    uint64_t empty = s.cache_bytes / n_slots * n_empty;
+    plan->mapped_weights = s.dense_bytes;
+    plan->copied_weights += s.cache_bytes;
+    if (plan->available) plan->available = plan->available > empty ? plan->available - empty : 1;
 }
 
 limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
@@ -45,6 +57,7 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
                                 .n_context = s.n_context,
                                 .n_kv_tokens = s.n_kv_tokens,
                                 .max_batch_tokens = s.max_batch_tokens};
+    if (m->weights->expert_cache) plan_experts(out, m->weights->expert_cache);
     return LIMPID_OK;
 }
 

@@ -60,6 +60,7 @@ struct limpid_engine {
     struct lp_runner *runner;
     struct lp_trace *trace; // its rings are always there
     struct lp_step_settings settings;
+    struct lp_step_clock step_clock; // runs where the trace takes everything
     int64_t n_context, chunk, max_batch_tokens, n_kv_tokens;
     int32_t max_seqs, max_queue;
     bool no_prefix_cache;

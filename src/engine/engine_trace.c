@@ -41,6 +41,7 @@ static void trace_kernels(const limpid_engine *e) {
     const struct lp_model *w = e->model->weights;
     struct lp_device *dev = e->model->dev;
     bool seen[LP_TYPE_COUNT] = {false};
+    const lp_type cache = lp_kv_type(e->kv);
     note_types(&w->binding.model, seen);
     for (int32_t l = 0; l < w->h.n_layers; l++) note_types(&w->binding.blocks[l], seen);
     for (int type = 0; type < LP_TYPE_COUNT; type++)
@@ -48,11 +49,12 @@ static void trace_kernels(const limpid_engine *e) {
             trace_kernel(e, "matmul", lp_type_info((lp_type)type)->name,
                          dev->backend->matmul_kernel(dev, (lp_type)type));
     if (w->h.arch->attention != LP_ATTENTION_MLA) {
-        trace_kernel(e, "gqa", "", dev->backend->kernel(dev, "gqa"));
+        trace_kernel(e, "gqa", "", dev->backend->kernel(dev, "gqa", cache, cache).name);
         return;
     }
     for (int i = 0; i < (w->h.top_k ? 3 : 2); i++)
-        trace_kernel(e, mla_ops[i], "", dev->backend->kernel(dev, mla_ops[i]));
+        trace_kernel(e, mla_ops[i], "",
+                     dev->backend->kernel(dev, mla_ops[i], cache, w->layers[0].mla.k_up.type).name);
 }
 
 // Opening the trace empties its file, so that must not be the model.
@@ -70,6 +72,7 @@ lp_status lp_engine_open_trace(limpid_engine *e, const char *path, struct lp_err
     lp_status status = lp_trace_open(&e->trace, path, err);
     if (status) return status;
     e->settings.trace = e->trace;
+    if (lp_trace_is_full(e->trace)) e->settings.clock = &e->step_clock;
     trace_model(e);
     trace_kernels(e);
     return LP_OK;

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "engine/request.h"
+#include "model/expert_cache.h"
 #include "trace/crash.h"
 
 // ---- the turn
@@ -112,6 +113,18 @@ void lp_engine_sweep(limpid_engine *e) {
 
 // ---- a step
 
+static void put_expert_stats(struct lp_expert_cache *cache, limpid_engine_stats *s) {
+    if (!cache) return;
+    struct lp_expert_stats experts = lp_expert_cache_get_stats(cache);
+    s->expert_slots = (uint64_t)experts.n_slots;
+    s->expert_hits = experts.n_hits;
+    s->expert_ahead = experts.n_ahead;
+    s->expert_misses = experts.n_misses;
+    s->expert_reads = experts.n_reads;
+    s->expert_read_bytes = experts.read_bytes;
+    s->expert_wait_s = (double)experts.wait_ns * 1e-9;
+}
+
 static void publish(limpid_engine *e) {
     limpid_engine_stats *s = &e->live;
     struct lp_route_counts routes = lp_runner_route_counts(e->runner);
@@ -137,6 +150,7 @@ static void publish(limpid_engine *e) {
     s->disk_writes = disk.writes;
     s->disk_damaged = disk.damaged;
     s->disk_dropped = disk.dropped + disk.failed;
+    put_expert_stats(e->model->weights->expert_cache, s);
     pthread_mutex_lock(&e->lock);
     s->requests = e->n_arrivals;
     s->rejected = e->n_rejected;

@@ -5,6 +5,8 @@
 #include "base/alloc.h"
 #include "base/bytes.h"
 #include "base/file.h"
+#include "base/system_memory.h"
+#include "gguf/gguf_prefetch.h"
 #include "hf/hf.h"
 
 lp_status lp_model_file_open(struct lp_model_file *out, const char *path, int n_threads,
@@ -31,6 +33,17 @@ lp_status lp_model_file_describe(struct lp_model_file *out, const char *path, st
     else
         out->gguf = out->own;
     return status;
+}
+
+lp_status lp_model_file_prefetch(struct lp_model_file *file, bool huge_pages, struct lp_err *err) {
+    uint64_t available = lp_memory_available();
+    const struct lp_gguf_prefetch_options options = {
+        .huge_pages = huge_pages, .available_bytes = available ? available : UINT64_MAX};
+    if (!file->own || file->plan)
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                          "a model folder cannot be read ahead; convert it to a GGUF file first "
+                          "(limpid convert), or leave --prefetch out");
+    return lp_gguf_prefetch(file->own, &options, err);
 }
 
 void lp_model_file_close(struct lp_model_file *file) {

@@ -21,6 +21,10 @@ lp_status lp_model_file_open(struct lp_model_file *out, const char *path, int n_
 // The same metadata and tensors, but of a folder no data: for whoever looks at names, types and
 // shapes alone. Nothing of the weights is read.
 lp_status lp_model_file_describe(struct lp_model_file *out, const char *path, struct lp_err *err);
+// Reads the weights of a file into memory, at once (gguf_prefetch.h; the same errors). Those that the
+// system has no memory for are refused with MEMORY, a folder with UNSUPPORTED: its matrices stay
+// where they are mapped.
+lp_status lp_model_file_prefetch(struct lp_model_file *file, bool huge_pages, struct lp_err *err);
 void lp_model_file_close(struct lp_model_file *file);
 
 // Whether `path`, if it were written to, would write over the model that lies at `model`: its file,

@@ -148,6 +148,7 @@ static lp_status check_routes(struct check *c) {
     const struct lp_hparams *h = &c->e->model->weights->h;
     c->settings = c->e->settings;
     c->settings.trace = NULL;
+    c->settings.clock = NULL;
     if (c->settings.deterministic || h->arch->attention != LP_ATTENTION_MLA) return LP_OK;
     lp_status status = check_run(c, c->n, "by the routes of these settings", false);
     if (status || c->settings.force == LP_ROUTE_ABSORBED) return status;
@@ -192,6 +193,7 @@ limpid_status limpid_engine_self_check(limpid_engine *e, char **report, limpid_e
                            ? LP_OK
                            : lp_err_memory(c.err, 2 * n_vocab * sizeof(float), "the self-check");
     c.settings.trace = NULL;
+    c.settings.clock = NULL;
     uint64_t start = lp_clock_ns();
     lp_engine_take_turn(e);
     uint64_t next_step = lp_runner_next_step(e->runner);

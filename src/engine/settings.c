@@ -147,7 +147,7 @@ lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,
     // Kernels round differently, so their names belong to what a state is.
     const struct lp_backend *backend = m->dev->backend;
     const char *names[] = {backend->name, backend->matmul_kernel(m->dev, m->weights->output.type),
-                           backend->kernel(m->dev, "mla_absorbed")};
+                           backend->kernel(m->dev, "mla_absorbed", s->kv_type, s->kv_type).name};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (names[i]) add(hash, names[i], strlen(names[i]));
     // The mathematics, as read from the metadata.

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/huge_pages.h"
 #include "gguf/gguf_parts.h"
 
 #define SUFFIX_BYTES 20 // "-00001-of-00004.gguf"
@@ -28,6 +29,7 @@ static void part_release(struct lp_gguf_part *part) {
     lp_map_release(&part->keys);
     lp_arena_release(&part->strings);
     lp_mapped_close(&part->map);
+    lp_huge_unmap(part->memory, part->memory_bytes);
     lp_free(part->image);
     lp_free(part->path);
     *part = (struct lp_gguf_part){0};

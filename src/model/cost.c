@@ -114,18 +114,20 @@ static struct attention attention_of(const struct lp_hparams *h, const struct lp
     return a;
 }
 
-static void add_madds(struct lp_cost *out, const struct lp_gguf_tensor *t, enum use use,
-                      double madds) {
+static void add_madds(struct lp_cost *out, const struct attention *a,
+                      const struct lp_gguf_tensor *t, enum use use, double madds) {
     bool floats = becomes_f32(use) || !lp_weight_may_round(t->type);
     *(floats ? &out->float_madds : &out->int_madds) += madds;
+    if (!floats && use == USE_UP && a->expanded) out->up_int_madds += madds;
 }
 
-static void add_experts(const struct lp_hparams *h, const struct lp_gguf_tensor *t, double n,
-                        struct lp_cost *out) {
+static void add_experts(const struct lp_hparams *h, const struct attention *a,
+                        const struct lp_gguf_tensor *t, struct lp_cost *out) {
+    double n = a->n;
     double touched =
         n == 1 ? h->n_used : h->n_experts * (1 - pow(1 - (double)h->n_used / h->n_experts, n));
     out->weight_bytes += (double)t->n_bytes / h->n_experts * touched;
-    add_madds(out, t, USE_EXPERTS, n_values(t) / h->n_experts * h->n_used * n);
+    add_madds(out, a, t, USE_EXPERTS, n_values(t) / h->n_experts * h->n_used * n);
 }
 
 static void add_tensor(const struct lp_hparams *h, const struct attention *a, enum lp_slot slot,
@@ -139,7 +141,7 @@ static void add_tensor(const struct lp_hparams *h, const struct attention *a, en
         out->weight_bytes += (double)t->n_bytes / (double)t->ne[1] * a->n;
         return;
     case USE_EXPERTS:
-        add_experts(h, t, a->n, out);
+        add_experts(h, a, t, out);
         return;
     case USE_HEAD:
         times = (double)a->work->n_logit_rows;
@@ -159,27 +161,27 @@ static void add_tensor(const struct lp_hparams *h, const struct attention *a, en
     }
     if (times == 0 && use != USE_VECTOR) return;
     out->weight_bytes += placed_bytes(t, use);
-    add_madds(out, t, use, times * n_values(t));
+    add_madds(out, a, t, use, times * n_values(t));
 }
 
 static void add_attention(const struct lp_hparams *h, const struct attention *a, int32_t layer,
                           double value_bytes, struct lp_cost *out) {
     double bytes = value_bytes, heads = h->n_heads;
+    double *madds = a->work->int16_attention ? &out->int16_madds : &out->float_madds;
     if (h->arch->attention != LP_ATTENTION_MLA) {
         out->cache_bytes += a->n_kv * h->n_kv_heads * (h->head_dim + h->v_dim) * bytes;
-        out->float_madds += a->seen * heads * (h->head_dim + h->v_dim);
+        *madds += a->seen * heads * (h->head_dim + h->v_dim);
         return;
     }
     double rows =
         a->n_kv < a->chosen ? a->n_kv : a->chosen; // several queries may choose the same row
     if (a->expanded) rows = a->n_kv;
     out->cache_bytes += rows * (h->latent + h->rope_dim) * bytes;
-    out->float_madds +=
-        a->chosen * heads *
-        (a->expanded ? h->nope + h->rope_dim + h->v_dim : 2 * h->latent + h->rope_dim);
+    *madds += a->chosen * heads *
+              (a->expanded ? h->nope + h->rope_dim + h->v_dim : 2 * h->latent + h->rope_dim);
     if (!a->select || h->index_role[layer] != LP_INDEXER_FULL) return;
     out->cache_bytes += a->n_kv * h->index_width * bytes;
-    out->float_madds += a->seen * h->index_heads * h->index_width;
+    *madds += a->seen * h->index_heads * h->index_width;
 }
 
 void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,

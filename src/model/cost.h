@@ -14,13 +14,17 @@ struct lp_cost_work { // one sequence's step
     int64_t n_logit_rows;
     enum lp_route_force force;
     bool deterministic;
+    bool int16_attention; // count products with cached rows as of 16-bit integers, else of floats
 };
 
 struct lp_cost {
     double weight_bytes; // as placed: routers, indexer head weights and vectors as float32
     double cache_bytes;  // of the KV cache, read
     double int_madds;    // by block-quantised weights, whose kernels multiply 8-bit integers
-    double float_madds;  // by float weights, and of the attention itself
+    double up_int_madds; // those of them that the attention operation does itself: keys and values
+                         // made from latents
+    double int16_madds;  // of attention and indexer with cached rows, where int16_attention
+    double float_madds;  // by float weights, and with cached rows where not
 };
 
 // Adds the step's cost to *out, without drafts. kv_value_bytes: of one cached value. The experts

@@ -1,6 +1,7 @@
 // The feed-forward half of a layer: dense SwiGLU, or the mixture of experts (router semantics:
 // docs/attention.md, "Router").
 #include "attention/attn_probe.h"
+#include "model/expert_cache.h"
 #include "model/runner.h"
 
 static void matmul(struct lp_device *dev, const struct lp_weight *w, const float *x, float *y,
@@ -39,41 +40,16 @@ static void swiglu(struct lp_runner *r, const struct lp_ffn *w, int32_t layer,
                                                          .width = (int32_t)width});
     lp_attn_probe(attn, points->act, layer, r->gate, width);
     matmul(dev, &w->down, r->gate, r->h, w->down.n_out, n_rows, true);
+    lp_step_lap(attn->clock, points == &shared_points ? LP_STEP_PART_SHARED : LP_STEP_PART_DENSE);
 }
 
-static void add_experts(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
-                        const struct lp_step_settings *settings) {
+static void run_router(struct lp_runner *r, int32_t layer, const float *x, int64_t n_rows,
+                       float *logits, int32_t *ids, float *weights) {
     struct lp_device *dev = r->model->dev;
     const struct lp_hparams *h = &r->model->h;
     const struct lp_layer *w = &r->model->layers[layer];
-    (void)settings;
-    dev->backend->experts(dev, &(struct lp_op_experts){.gate = &w->experts.gate,
-                                                       .up = &w->experts.up,
-                                                       .down = &w->experts.down,
-                                                       .x = r->x,
-                                                       .x_stride = h->n_embd,
-                                                       .n_rows = attn->n_rows,
-                                                       .ids = r->expert_ids,
-                                                       .weights = r->expert_weights,
-                                                       .n_used = h->n_used,
-                                                       .y = r->h,
-                                                       .y_stride = h->n_embd});
-}
-
-static void add_shared(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
-                       const struct lp_step_settings *settings) {
-    (void)settings;
-    swiglu(r, &r->model->layers[layer].shared, layer, attn, &shared_points);
-}
-
-static void mixture(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
-                    const struct lp_step_settings *settings) {
-    struct lp_device *dev = r->model->dev;
-    int64_t n_rows = attn->n_rows;
-    const struct lp_hparams *h = &r->model->h;
-    const struct lp_layer *w = &r->model->layers[layer];
-    matmul(dev, &w->router, r->x, r->router_logits, h->n_experts, n_rows, false);
-    dev->backend->router(dev, &(struct lp_op_router){.logits = r->router_logits,
+    matmul(dev, &w->router, x, logits, h->n_experts, n_rows, false);
+    dev->backend->router(dev, &(struct lp_op_router){.logits = logits,
                                                      .logits_stride = h->n_experts,
                                                      .n_rows = n_rows,
                                                      .bias = w->router_bias,
@@ -85,14 +61,99 @@ static void mixture(struct lp_runner *r, int32_t layer, const struct lp_attn_ste
                                                      .group_score = h->group_score,
                                                      .normalise = h->normalise,
                                                      .scale = h->expert_scale,
-                                                     .ids = r->expert_ids,
-                                                     .weights = r->expert_weights});
+                                                     .ids = ids,
+                                                     .weights = weights});
+}
+
+// The experts of rows first ... + n_rows - 1.
+static void add_rows(struct lp_runner *r, int32_t layer, int64_t first, int64_t n_rows,
+                     const struct lp_expert_source *source) {
+    struct lp_device *dev = r->model->dev;
+    const struct lp_hparams *h = &r->model->h;
+    const struct lp_layer *w = &r->model->layers[layer];
+    dev->backend->experts(dev,
+                          &(struct lp_op_experts){.gate = &w->experts.gate,
+                                                  .up = &w->experts.up,
+                                                  .down = &w->experts.down,
+                                                  .x = r->x + first * h->n_embd,
+                                                  .x_stride = h->n_embd,
+                                                  .n_rows = n_rows,
+                                                  .ids = r->expert_ids + first * h->n_used,
+                                                  .weights = r->expert_weights + first * h->n_used,
+                                                  .n_used = h->n_used,
+                                                  .y = r->h + first * h->n_embd,
+                                                  .y_stride = h->n_embd,
+                                                  .source = source});
+}
+
+// Which experts the next layer may want: what its router makes of the residual stream as it is now,
+// without the shared expert and the next attention. A layer adds little to the stream, so most of the
+// choice is the same: three in four on the models of bench/experts, seven in ten before this layer's
+// experts are added.
+static void guess_next(struct lp_runner *r, int32_t layer, int64_t n_rows) {
+    struct lp_expert_cache *cache = r->model->expert_cache;
+    const struct lp_hparams *h = &r->model->h;
+    int32_t next = layer + 1;
+    if (next >= h->n_layers || !r->model->layers[next].is_moe || !lp_expert_cache_guesses(cache))
+        return;
+    if (n_rows > LP_RUNNER_GUESS_ROWS) {
+        lp_expert_cache_guess(cache, next, NULL, n_rows);
+        return;
+    }
+    lp_runner_norm(r, r->h, h->n_embd, r->model->layers[next].ffn_norm, r->guess_x, h->n_embd,
+                   n_rows);
+    run_router(r, next, r->guess_x, n_rows, r->guess_logits, r->guess_ids, r->guess_weights);
+    lp_expert_cache_guess(cache, next, r->guess_ids, n_rows);
+}
+
+static void add_experts(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
+                        const struct lp_step_settings *settings) {
+    struct lp_expert_cache *cache = r->model->expert_cache;
+    (void)settings;
+    if (!cache) {
+        add_rows(r, layer, 0, attn->n_rows, NULL);
+        return;
+    }
+    for (int64_t t = 0, n; t < attn->n_rows; t += n) {
+        n = lp_expert_cache_begin(cache, layer, r->expert_ids + t * r->model->h.n_used,
+                                  attn->n_rows - t);
+        bool idle = n == attn->n_rows && lp_expert_cache_is_idle(cache);
+        if (idle) guess_next(r, layer, attn->n_rows); // the disk would be, all the while
+        add_rows(r, layer, t, n, lp_expert_cache_source(cache, layer));
+        lp_expert_cache_end(cache);
+        if (!idle && t + n == attn->n_rows) guess_next(r, layer, attn->n_rows);
+    }
+}
+
+static void add_shared(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
+                       const struct lp_step_settings *settings) {
+    (void)settings;
+    swiglu(r, &r->model->layers[layer].shared, layer, attn, &shared_points);
+}
+
+// How long experts were waited for until now; a clock takes it out of their time.
+static uint64_t waited_ns(const struct lp_runner *r, const struct lp_attn_step *attn) {
+    struct lp_expert_cache *cache = r->model->expert_cache;
+    return attn->clock && cache ? lp_expert_cache_get_stats(cache).wait_ns : 0;
+}
+
+static void mixture(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
+                    const struct lp_step_settings *settings) {
+    int64_t n_rows = attn->n_rows;
+    const struct lp_hparams *h = &r->model->h;
+    const struct lp_layer *w = &r->model->layers[layer];
+    run_router(r, layer, r->x, n_rows, r->router_logits, r->expert_ids, r->expert_weights);
+    lp_step_lap(attn->clock, LP_STEP_PART_ROUTER);
     lp_step_trace_experts(r, layer, n_rows, settings->trace);
     lp_attn_probe(attn, LP_PROBE_FFN_ROUTER_LOGITS, layer, r->router_logits, h->n_experts);
     lp_attn_probe(attn, LP_PROBE_FFN_EXPERT_IDS, layer, r->expert_ids, h->n_used);
     lp_attn_probe(attn, LP_PROBE_FFN_EXPERT_WEIGHTS, layer, r->expert_weights, h->n_used);
     lp_runner_probe_added(r, LP_PROBE_FFN_EXPERTS_OUT, layer, attn, add_experts);
+    uint64_t before_ns = waited_ns(r, attn);
     add_experts(r, layer, attn, settings);
+    lp_step_lap(attn->clock, LP_STEP_PART_EXPERTS);
+    lp_step_clock_move(attn->clock, LP_STEP_PART_EXPERTS, LP_STEP_PART_WAIT,
+                       waited_ns(r, attn) - before_ns);
     if (!w->has_shared) return;
     lp_runner_probe_added(r, LP_PROBE_FFN_SHARED_OUT, layer, attn, add_shared);
     add_shared(r, layer, attn, settings);

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "model/expert_cache.h"
 
 #define FINE_MTP_BITS 6 // reported from another engine: 0 to 4 % of drafts accepted at 4 bits
 
@@ -88,8 +89,14 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
     return LP_OK;
 }
 
+lp_status lp_model_limit_memory(struct lp_model *m, const struct lp_expert_options *options,
+                                struct lp_err *err) {
+    return lp_expert_cache_new(&m->expert_cache, m, options, err);
+}
+
 void lp_model_free(struct lp_model *m) {
     if (!m) return;
+    lp_expert_cache_free(m->expert_cache);
     for (size_t i = 0; i < m->n_owned; i++) m->dev->backend->free(m->dev, m->owned[i]);
     lp_free(m->owned);
     lp_free(m->layers);

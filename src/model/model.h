@@ -41,7 +41,8 @@ struct lp_model {
     struct lp_weight token_embd, output;
     const float *output_norm;
     float *inv_freq; // device, [rope_width / 2]
-    void **owned;    // device blocks to free
+    struct lp_expert_cache *expert_cache; // experts that stay on disk; NULL: all are in memory
+    void **owned;                         // device blocks to free
     size_t n_owned, owned_capacity, owned_bytes;
 };
 
@@ -51,6 +52,11 @@ struct lp_model {
 // Errors: FORMAT, UNSUPPORTED, MEMORY.
 lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
                         int n_threads, uint64_t check_bytes, struct lp_err *err);
+// From then on at most a budget of memory holds weights (expert_cache.h). Errors: those of
+// lp_expert_cache_new; the model can then only be freed.
+struct lp_expert_options;
+lp_status lp_model_limit_memory(struct lp_model *model, const struct lp_expert_options *options,
+                                struct lp_err *err);
 void lp_model_free(struct lp_model *model); // NULL is allowed
 
 // What the cache must hold for each layer. with_mtp (the model has one): also for the MTP layer,
@@ -82,6 +88,7 @@ struct lp_step_settings {
     lp_step_watch watch;
     void *watch_user;
     struct lp_probe *probe; // or NULL (backend/probe.h); final norm and logits of logit rows alone
+    struct lp_step_clock *clock; // or NULL; operations are added to it
 };
 
 // Scratch for steps of at most max_rows tokens over sequences of at most max_context, of which the

@@ -164,14 +164,18 @@ lp_status lp_runner_draft(struct lp_runner *r, const struct lp_draft *d,
                           const struct lp_step_settings *settings, struct lp_err *err) {
     lp_status status = check(r, d, err);
     if (status) return status;
+    lp_step_clock_start(settings->clock);
     struct packed p = pack(r, d);
     if (p.n_rows == 0) return LP_OK;
     run_layer(r, &p, settings);
     for (int32_t j = 0; j < d->n_draft; j++) {
         p = keep_last_rows(r, d, &p);
-        if (p.n_rows == 0) return LP_OK;
+        lp_step_lap(settings->clock, LP_STEP_PART_OTHER);
+        if (p.n_rows == 0) break;
         choose(r, d, j, p.n_rows);
+        lp_step_lap(settings->clock, LP_STEP_PART_HEAD);
         if (j + 1 < d->n_draft) run_layer(r, &p, settings);
     }
-    return LP_OK;
+    lp_step_trace_operations(r, settings);
+    return lp_runner_lack(r, err);
 }

@@ -25,6 +25,9 @@ struct lp_runner {
     float *router_logits;  // [n_experts]
     int32_t *expert_ids;   // [n_used]
     float *expert_weights; // [n_used]
+    float *guess_x; // of few rows, with an expert cache: what the next layer's router may see,
+    float *guess_logits, *guess_weights; // and what it makes of it
+    int32_t *guess_ids;
     float *logit_x;        // [logit_rows, n_embd]
     float *logits;         // [logit_rows, n_vocab]
     float *pair;           // [2 * n_embd] what eh_proj takes; NULL without drafts
@@ -54,8 +57,13 @@ void lp_runner_layer(struct lp_runner *r, int32_t layer, const struct lp_attn_st
                      const struct lp_step_settings *settings);
 // logits = W x; x [n_rows, n_embd], n_rows at most logit_rows.
 void lp_runner_head(struct lp_runner *r, const struct lp_weight *w, const float *x, int64_t n_rows);
+// Whether experts could not be read from disk, so that what runs now is worth nothing; and why, once.
+bool lp_runner_lacks_experts(const struct lp_runner *r);
+lp_status lp_runner_lack(struct lp_runner *r, struct lp_err *err);
 // The first of n values that is NaN or infinite; -1: none.
 int64_t lp_runner_find_nonfinite(const float *x, int64_t n);
+
+#define LP_RUNNER_GUESS_ROWS 16 // steps of more tokens touch nearly every expert
 
 // y += FFN(x) of a layer: dense, or routed experts and the shared one.
 void lp_ffn_run(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,

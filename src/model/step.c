@@ -10,6 +10,7 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/fault.h"
+#include "model/expert_cache.h"
 #include "model/runner.h"
 
 #define LOGIT_ROWS 64 // logits are made in blocks of this many rows: they are wide
@@ -105,6 +106,14 @@ static void take_drafts(struct lp_runner *r, int64_t n, lp_status *status, struc
     *status = lp_err_memory(err, (size_t)n * sizeof *r->mtp_spans, "the rows of the MTP layer");
 }
 
+static void take_guesses(struct lp_runner *r, lp_status *status, struct lp_err *err) {
+    const struct lp_hparams *h = &r->model->h;
+    r->guess_x = take(r, LP_RUNNER_GUESS_ROWS, h->n_embd, status, err);
+    r->guess_logits = take(r, LP_RUNNER_GUESS_ROWS, h->n_experts, status, err);
+    r->guess_ids = take(r, LP_RUNNER_GUESS_ROWS, h->n_used, status, err);
+    r->guess_weights = take(r, LP_RUNNER_GUESS_ROWS, h->n_used, status, err);
+}
+
 static lp_status check_mtp(const struct lp_model *model, struct lp_err *err) {
     if (model->has_mtp) return LP_OK;
     const char *why = model->binding.mtp_reason;
@@ -138,6 +147,7 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
     r->router_logits = take(r, max_rows, h->n_experts, &status, err);
     r->expert_ids = take(r, max_rows, h->n_used, &status, err);
     r->expert_weights = take(r, max_rows, h->n_used, &status, err);
+    if (model->expert_cache) take_guesses(r, &status, err);
     r->logit_x = take(r, r->logit_rows, h->n_embd, &status, err);
     r->logits = take(r, r->logit_rows, h->n_vocab, &status, err);
     if (with_mtp) take_drafts(r, max_rows, &status, err);
@@ -212,7 +222,8 @@ struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_spa
                                  .force = settings->force,
                                  .deterministic = settings->deterministic,
                                  .probe = settings->probe,
-                                 .routes = &r->routes};
+                                 .routes = &r->routes,
+                                 .clock = settings->clock};
 }
 
 // h += W_o attn_out
@@ -230,20 +241,44 @@ static void project_attention(struct lp_runner *r, int32_t l, const struct lp_at
                                                      .accumulate = true});
 }
 
+// The weights that a layer reads between its attention and its routed experts.
+#define MAX_AHEAD 5
+#define AHEAD_ROWS 4 // rows up to which a step waits for memory, not for arithmetic
+static int32_t weights_ahead(const struct lp_layer *w, const struct lp_weight **list) {
+    const struct lp_ffn *ffn = w->is_moe ? &w->shared : &w->dense;
+    const struct lp_weight *all[MAX_AHEAD] = {&w->mla.v_up, &w->attn_output, &ffn->gate, &ffn->up,
+                                              &ffn->down};
+    const int32_t n = w->is_moe && !w->has_shared ? 2 : MAX_AHEAD;
+    memcpy(list, all, (size_t)n * sizeof *list);
+    return n;
+}
+
+static void attend(struct lp_runner *r, int32_t l, const struct lp_attn_step *attn) {
+    const struct lp_layer *w = &r->model->layers[l];
+    const struct lp_weight *ahead[MAX_AHEAD];
+    struct lp_attn_step step = *attn;
+    step.n_ahead = weights_ahead(w, ahead);
+    if (attn->n_rows <= AHEAD_ROWS) step.ahead = ahead;
+    if (r->model->h.arch->attention == LP_ATTENTION_MLA)
+        lp_mla_attend(&step, l, &w->mla, &r->mla, r->x, r->model->h.n_embd);
+    else
+        lp_gqa_attend(&step, l, &w->gqa, &r->gqa, r->x, r->model->h.n_embd);
+}
+
 void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *attn,
                      const struct lp_step_settings *settings) {
     const struct lp_layer *w = &r->model->layers[l];
     int64_t n_embd = r->model->h.n_embd, n_rows = attn->n_rows;
     norm(r, r->h, w->attn_norm, r->x, n_rows);
+    lp_step_lap(attn->clock, LP_STEP_PART_OTHER);
     lp_attn_probe(attn, LP_PROBE_ATTN_NORM, l, r->x, n_embd);
-    if (r->model->h.arch->attention == LP_ATTENTION_MLA)
-        lp_mla_attend(attn, l, &w->mla, &r->mla, r->x, n_embd);
-    else
-        lp_gqa_attend(attn, l, &w->gqa, &r->gqa, r->x, n_embd);
+    attend(r, l, attn);
     lp_runner_probe_added(r, LP_PROBE_ATTN_PROJ, l, attn, project_attention);
     project_attention(r, l, attn, settings);
+    lp_step_lap(attn->clock, LP_STEP_PART_PROJECT);
     lp_attn_probe(attn, LP_PROBE_ATTN_RESIDUAL, l, r->h, n_embd);
     norm(r, r->h, w->ffn_norm, r->x, n_rows);
+    lp_step_lap(attn->clock, LP_STEP_PART_OTHER);
     lp_attn_probe(attn, LP_PROBE_FFN_NORM, l, r->x, n_embd);
     lp_runner_probe_added(r, LP_PROBE_FFN_OUT, l, attn, lp_ffn_run);
     lp_ffn_run(r, l, attn, settings);
@@ -257,6 +292,14 @@ static bool selects(const struct lp_runner *r, const struct lp_step *step,
     for (int32_t i = 0; i < step->n_spans && h->top_k && force != LP_ROUTE_DENSE; i++)
         if (step->spans[i].n_past + step->spans[i].n_rows > h->top_k) return true;
     return false;
+}
+
+bool lp_runner_lacks_experts(const struct lp_runner *r) {
+    return r->model->expert_cache && lp_expert_cache_has_failed(r->model->expert_cache);
+}
+
+lp_status lp_runner_lack(struct lp_runner *r, struct lp_err *err) {
+    return r->model->expert_cache ? lp_expert_cache_failure(r->model->expert_cache, err) : LP_OK;
 }
 
 static lp_status check_step(const struct lp_runner *r, const struct lp_step *step,
@@ -378,6 +421,7 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
     lp_status status = check_step(r, step, err);
     if (status) return status;
     uint64_t start_ns = lp_clock_ns();
+    lp_step_clock_start(settings->clock);
     r->step = r->n_steps;
     lp_runner_upload(r, step->tokens, step->spans, step->n_spans, step->n_rows);
     struct lp_attn_step attn =
@@ -394,19 +438,23 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
         settings->probe->failed = false;
         lp_attn_probe(&attn, LP_PROBE_EMBED, -1, r->h, h->n_embd);
     }
-    for (int32_t l = 0; l < h->n_layers; l++) {
+    for (int32_t l = 0; l < h->n_layers && !lp_runner_lacks_experts(r); l++) {
         lp_runner_layer(r, l, &attn, settings);
         if (settings->watch)
             settings->watch(settings->watch_user, l, r->h, selected ? r->mla.selected : NULL,
                             r->mla.n_selected, r->mla.ids_stride);
     }
-    if (step->n_logit_rows > 0) {
+    status = lp_runner_lack(r, err);
+    if (step->n_logit_rows > 0 && !status) {
+        lp_step_lap(settings->clock, LP_STEP_PART_OTHER);
         make_logits(r, step, settings->probe);
+        lp_step_lap(settings->clock, LP_STEP_PART_HEAD);
         status = check_finite(r, step, err);
     }
     if (settings->probe && settings->probe->failed && !status)
         status = lp_err_memory(err, 0, "what a probe asked for");
-    lp_step_trace_end(r, step, settings->trace, start_ns);
+    lp_step_lap(settings->clock, LP_STEP_PART_OTHER);
+    lp_step_trace_end(r, step, settings, start_ns);
     r->n_steps++;
     return status;
 }

@@ -108,9 +108,25 @@ void lp_step_trace_experts(struct lp_runner *r, int32_t layer, int64_t n_rows,
 
 // ---- the step
 
-void lp_step_trace_end(struct lp_runner *r, const struct lp_step *step, struct lp_trace *trace,
-                       uint64_t start_ns) {
+void lp_step_trace_operations(struct lp_runner *r, const struct lp_step_settings *settings) {
+    struct lp_step_clock spent;
+    if (!settings->clock || !lp_trace_is_full(settings->trace)) return;
+    lp_step_clock_difference(&spent, settings->clock, &r->tracing.told);
+    r->tracing.told = *settings->clock;
+    for (enum lp_step_part part = 0; part < LP_STEP_N_PARTS; part++)
+        if (spent.calls[part] > 0)
+            lp_trace_emit_operation(settings->trace, &(struct lp_trace_operation){
+                                                         .step = (int64_t)r->step,
+                                                         .operation = lp_step_part_name(part),
+                                                         .n_calls = (int64_t)spent.calls[part],
+                                                         .duration_ns = (int64_t)spent.ns[part]});
+}
+
+void lp_step_trace_end(struct lp_runner *r, const struct lp_step *step,
+                       const struct lp_step_settings *settings, uint64_t start_ns) {
+    struct lp_trace *trace = settings->trace;
     if (!trace) return;
+    lp_step_trace_operations(r, settings);
     struct lp_trace_expert_load *load = &r->tracing.load;
     load->step = (int64_t)r->step;
     load->n_tokens = (int32_t)step->n_rows;

@@ -51,16 +51,20 @@ void lp_engine_view(const struct lp_service *service, const char *since,
     json_t *out =
         json_pack("{s:o, s:f, s:o}", "model", lp_json_text(lp_str_from(service->model_id)),
                   "uptime_s", now_s, "recent", recent);
-    bool ok = out && set(out, "running", (uint64_t)s.n_running) &&
-              set(out, "waiting", (uint64_t)s.n_waiting) && set(out, "pages", (uint64_t)s.pages) &&
-              set(out, "pages_free", (uint64_t)s.pages_free) &&
-              set(out, "pages_cached", (uint64_t)s.pages_cached) &&
-              set(out, "page_tokens", (uint64_t)s.page_tokens) &&
-              set(out, "prompt_tokens", s.prompt_tokens) &&
-              set(out, "cached_tokens", s.cached_tokens) &&
-              set(out, "generated_tokens", s.generated_tokens) &&
-              set(out, "draft_tokens", s.draft_tokens) &&
-              set(out, "accepted_tokens", s.accepted_tokens) && set(out, "steps", s.steps);
+    bool ok =
+        out && set(out, "running", (uint64_t)s.n_running) &&
+        set(out, "waiting", (uint64_t)s.n_waiting) && set(out, "pages", (uint64_t)s.pages) &&
+        set(out, "pages_free", (uint64_t)s.pages_free) &&
+        set(out, "pages_cached", (uint64_t)s.pages_cached) &&
+        set(out, "page_tokens", (uint64_t)s.page_tokens) &&
+        set(out, "prompt_tokens", s.prompt_tokens) && set(out, "cached_tokens", s.cached_tokens) &&
+        set(out, "generated_tokens", s.generated_tokens) &&
+        set(out, "draft_tokens", s.draft_tokens) &&
+        set(out, "accepted_tokens", s.accepted_tokens) && set(out, "steps", s.steps) &&
+        set(out, "expert_slots", s.expert_slots) && set(out, "expert_hits", s.expert_hits) &&
+        set(out, "expert_ahead", s.expert_ahead) && set(out, "expert_misses", s.expert_misses) &&
+        set(out, "expert_read_bytes", s.expert_read_bytes) &&
+        json_object_set_new(out, "expert_wait_s", json_real(s.expert_wait_s)) == 0;
     if (!ok) {
         json_decref(out);
         out = NULL;

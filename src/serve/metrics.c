@@ -67,6 +67,18 @@ static const struct row rows[] = {
             "Pages on disk that failed their check and were not used"),
     COUNTER("limpid_disk_cache_dropped_total", "", disk_dropped,
             "Pages that were not written, or were deleted for space"),
+    GAUGE("limpid_expert_slots", "", U64, expert_slots,
+          "Routed experts that fit into the memory budget; 0 without one"),
+    COUNTER("limpid_experts_needed_total", "where=\"memory\"", expert_hits,
+            "Experts that a layer of a step needed, by where they were"),
+    COUNTER("limpid_experts_needed_total", "where=\"ahead\"", expert_ahead, ""),
+    COUNTER("limpid_experts_needed_total", "where=\"disk\"", expert_misses, ""),
+    COUNTER("limpid_expert_reads_total", "", expert_reads, "Experts read from disk"),
+    COUNTER("limpid_expert_read_bytes_total", "", expert_read_bytes,
+            "Bytes of experts read from disk"),
+    {"limpid_expert_wait_seconds_total", "", "counter", VALUE_F64,
+     offsetof(limpid_engine_stats, expert_wait_s),
+     "Time that computation waited for experts from disk"},
 };
 
 static const struct {

@@ -27,11 +27,11 @@ static bool tally(struct lp_view_index *index, struct lp_view_tallies *to, const
     for (size_t i = 0; i < to->n; i++)
         if (to->rows[i].what == row.what && to->rows[i].with == row.with &&
             to->rows[i].why == row.why) {
-            to->rows[i].n += n;
+            lp_view_add(&to->rows[i].n, n);
             return true;
         }
     if (to->n == LP_VIEW_MOST_TALLIES) {
-        to->n_others += n;
+        lp_view_add(&to->n_others, n);
         return true;
     }
     if (!LP_GROW(to->rows, to->max, to->n + 1)) return false;
@@ -197,6 +197,14 @@ static bool take_kernel(struct lp_view_index *index, struct lp_view_seq *seq,
                  lp_view_text(event, "kernel"), lp_view_text(event, "type"), 1);
 }
 
+static bool take_operation(struct lp_view_index *index, struct lp_view_seq *seq,
+                           const struct lp_view_event *event) {
+    int64_t ns = lp_view_int(event, "duration_ns", 0);
+    (void)seq;
+    return tally(index, &index->operations, lp_view_text(event, "operation"), "", "",
+                 ns > 0 ? ns : 0);
+}
+
 static bool take_crash(struct lp_view_index *index, struct lp_view_seq *seq,
                        const struct lp_view_event *event) {
     (void)seq;
@@ -274,7 +282,7 @@ static const struct {
              {"failure", take_failure}, {"cache", take_cache},   {"schedule", take_schedule},
              {"chunk", take_chunk},     {"draft", take_draft},   {"attention", take_attention},
              {"experts", take_experts}, {"step", take_step},     {"expert_load", take_experts},
-             {"token", take_token},     {"crash", take_crash}};
+             {"token", take_token},     {"crash", take_crash},   {"operation", take_operation}};
 
 static bool take_kind(struct lp_view_index *index, struct lp_view_seq *seq,
                       const struct lp_view_event *event) {
@@ -322,6 +330,7 @@ void lp_view_index_release(struct lp_view_index *index) {
     lp_free(index->routes.rows);
     lp_free(index->kernels.rows);
     lp_free(index->events.rows);
+    lp_free(index->operations.rows);
     lp_map_release(&index->words);
     lp_map_release(&index->by_number);
     lp_arena_release(&index->arena);

@@ -65,6 +65,7 @@ struct lp_view_index {
     int64_t first_us, last_us, n_steps, n_step_tokens, step_us;
     struct lp_view_step slow[LP_VIEW_SLOW_STEPS];   // slowest first
     struct lp_view_tallies routes, kernels, events; // events: those that have no part in a summary
+    struct lp_view_tallies operations;              // of the steps; their n: nanoseconds
     const char *architecture, *path, *backend, *signal, *address; // NULL: not told
     int64_t n_layers, n_threads, most_running, most_waiting;
     int64_t most_load;              // tokens that one expert of a layer got in a step

@@ -122,6 +122,22 @@ static void put_tallies(const char *head, const struct lp_view_tallies *t, FILE 
     if (t->n > MOST_ROWS || t->n_others > 0) fprintf(out, "%-10s and more kinds, seldom met\n", "");
 }
 
+// Where the steps' time went; the kinds of a step add up to it.
+static void put_operations(const struct lp_view_tallies *t, FILE *out) {
+    bool given[LP_VIEW_MOST_TALLIES] = {false};
+    const struct lp_view_tally *row;
+    char what[128];
+    double all = 0;
+    for (size_t i = 0; i < t->n; i++) all += (double)t->rows[i].n;
+    for (size_t i = 0; i < MOST_ROWS && (row = next_most(t, given)); i++) {
+        fprintf(out, "%-10s %5.1f %% ", i == 0 ? "operations" : "",
+                all > 0 ? 100 * (double)row->n / all : 0.0);
+        fprintf(out, "%s, ", clean(what, sizeof what, row->what));
+        lp_view_put_ms((double)row->n * 1e-3, out);
+        fputc('\n', out);
+    }
+}
+
 void lp_view_summary_kernels(const struct lp_view_index *x, FILE *out) {
     char operation[64], type[64], kernel[128];
     for (size_t i = 0; i < x->kernels.n && i < MOST_ROWS; i++) {
@@ -184,6 +200,7 @@ void lp_view_summary_write(const struct lp_view_index *x, const struct lp_view_n
     put_requests(x, out);
     put_tokens(x, out);
     put_tallies("attention", &x->routes, out);
+    put_operations(&x->operations, out);
     lp_view_summary_kernels(x, out);
     put_tallies("others", &x->events, out);
     if (x->n_seqs == 0) return;

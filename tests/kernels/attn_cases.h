@@ -12,6 +12,7 @@ struct mla_case {
     lp_type type;
     int32_t k; // selection, 0 = none
     bool k_transposed;
+    bool quantised; // the weights, to Q8_0; else F32
 };
 
 struct mla {
@@ -65,6 +66,21 @@ static inline void scatter(struct lp_weight *w, float *values, float *stored, co
     w->scales = factors;
 }
 
+// A weight's rows as Q8_0, in place; values (in `stored`'s order) become what the blocks hold.
+static inline void quantise_weight(struct lp_weight *w, float *stored) {
+    const struct lp_type_info *type = lp_type_info(LP_TYPE_Q8_0);
+    const int64_t n = w->n_mats * w->n_out * w->n_in;
+    uint64_t bytes;
+    assert_true(lp_type_row_bytes(LP_TYPE_Q8_0, (uint64_t)w->n_in, &bytes));
+    void *blocks = new_array(w->n_mats * w->n_out, bytes);
+    type->quantize(stored, blocks, (size_t)n);
+    type->dequant(blocks, stored, (size_t)n);
+    w->data = blocks;
+    w->type = LP_TYPE_Q8_0;
+    w->row_bytes = bytes;
+    w->mat_bytes = bytes * (size_t)w->n_out;
+}
+
 static inline void make_weights(struct mla *m, struct lp_rng *rng) {
     const struct mla_case *c = &m->c;
     int64_t n = (int64_t)c->n_heads * c->nope * c->latent;
@@ -81,6 +97,16 @@ static inline void make_weights(struct mla *m, struct lp_rng *rng) {
     m->k_weight = c->k_transposed ? weight(m->k_stored, c->nope, c->latent, c->n_heads)
                                   : weight(m->k_stored, c->latent, c->nope, c->n_heads);
     m->v_weight = weight(m->v_stored, c->latent, c->v_dim, c->n_heads);
+    if (c->quantised) {
+        quantise_weight(&m->k_weight, m->k_stored);
+        quantise_weight(&m->v_weight, m->v_stored);
+        memcpy(m->v_up, m->v_stored, (size_t)(c->n_heads * c->v_dim * c->latent) * sizeof(float));
+        for (int64_t i = 0; i < n; i++) {
+            int64_t j = i % c->latent, d = i / c->latent % c->nope, h = i / c->latent / c->nope;
+            m->k_up[i] = m->k_stored[c->k_transposed ? (h * c->latent + j) * c->nope + d : i];
+        }
+        return;
+    }
     if (lp_rng_u64(rng) & 1) return;
     m->mats = new_array(2 * c->n_heads, sizeof *m->mats);
     m->factors = new_array(2 * c->n_heads, sizeof *m->factors);
@@ -123,6 +149,10 @@ static inline void make_mla(struct mla *m, const struct mla_case *c, uint64_t se
 }
 
 static inline void free_mla(struct mla *m) {
+    if (m->c.quantised) {
+        lp_free((void *)(uintptr_t)m->k_weight.data);
+        lp_free((void *)(uintptr_t)m->v_weight.data);
+    }
     void *blocks[] = {m->rows,    m->q,        m->q_latent, m->k_up,
                       m->v_up,    m->k_stored, m->v_stored, (void *)m->mats,
                       m->factors, m->ids,      m->counts};
@@ -196,6 +226,16 @@ static inline void expanded(struct lp_device *dev, const struct mla *m, int64_t 
 }
 
 typedef void (*mla_form)(struct lp_device *, const struct mla *, int64_t, int64_t, float *);
+
+// The bounds of docs/numerics.md: 2e-5 of the row's largest value in float32; where a device may
+// multiply whole numbers (the expanded form of quantised weights, the absorbed form of a Q8_0
+// cache), what their rounding allows.
+static inline double bound_of(int device, const struct mla_case *c, mla_form form) {
+    bool best = device >= 1 && device <= N_SAME;
+    if (best && form == expanded && c->quantised) return 1e-3;
+    if (best && form == absorbed && c->type == LP_TYPE_Q8_0) return 1e-3;
+    return 2e-5;
+}
 
 // The formula of the absorbed form, for one query and head, in double.
 static inline void formula(const struct mla *m, int64_t q, int32_t h, double *out) {

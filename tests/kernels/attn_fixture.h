@@ -19,8 +19,8 @@
 #include "base/rng.h"
 
 // Devices: [0] is ref; the first N_SAME cpu devices behind it run the best kernels, differ in threads
-// only and must give the same bits; the last two run the plain and the AVX2 kernels (or, on a machine
-// without AVX2, the plain ones again).
+// only and must give the same bits; the last two run the plain and the AVX2 or NEON kernels (or, on a
+// machine with neither, the plain ones again).
 #define N_SAME 3
 #define N_DEVICES (N_SAME + 3)
 
@@ -40,8 +40,13 @@ static inline void open_devices(struct devices *d, const struct lp_reserve *need
     open_one(&d->dev[0], &lp_backend_ref, 1, "auto", need);
     for (int i = 0; i < N_SAME; i++) open_one(&d->dev[1 + i], &lp_backend_cpu, 1 + i, "auto", need);
     open_one(&d->dev[1 + N_SAME], &lp_backend_cpu, 2, "plain", need);
-    bool avx2 = (lp_cpu_features_detect() & LP_CPU_LEVEL_AVX2) == LP_CPU_LEVEL_AVX2;
-    open_one(&d->dev[2 + N_SAME], &lp_backend_cpu, 2, avx2 ? "avx2" : "plain", need);
+    uint32_t have = lp_cpu_features_detect();
+    bool avx2 = (have & LP_CPU_LEVEL_AVX2) == LP_CPU_LEVEL_AVX2, neon = have & LP_CPU_NEON;
+    open_one(&d->dev[2 + N_SAME], &lp_backend_cpu, 2,
+             avx2   ? "avx2"
+             : neon ? "neon"
+                    : "plain",
+             need);
 }
 
 static inline void close_devices(struct devices *d) {
@@ -80,9 +85,9 @@ static inline void assert_guards(const float *out, int64_t n_rows, int64_t strid
     }
 }
 
-// |a - b| <= 2e-5 * largest |b| of the row; NaN only where the other is NaN.
-static inline void assert_close(const float *a, const float *b, int64_t n_rows, int64_t stride,
-                                int64_t width, const char *what) {
+// |a - b| <= bound * largest |b| of the row; NaN only where the other is NaN.
+static inline void assert_within(const float *a, const float *b, int64_t n_rows, int64_t stride,
+                                 int64_t width, double bound, const char *what) {
     for (int64_t r = 0; r < n_rows; r++) {
         double scale = 0;
         for (int64_t i = 0; i < width; i++)
@@ -90,11 +95,16 @@ static inline void assert_close(const float *a, const float *b, int64_t n_rows, 
         for (int64_t i = 0; i < width; i++) {
             double x = a[r * stride + i], y = b[r * stride + i];
             if (isnan(x) && isnan(y)) continue;
-            if (!(fabs(x - y) <= 2e-5 * scale))
+            if (!(fabs(x - y) <= bound * scale))
                 fail_msg("%s: row %lld value %lld is %.9g, expected %.9g (scale %.3g)", what,
                          (long long)r, (long long)i, x, y, scale);
         }
     }
+}
+
+static inline void assert_close(const float *a, const float *b, int64_t n_rows, int64_t stride,
+                                int64_t width, const char *what) {
+    assert_within(a, b, n_rows, stride, width, 2e-5, what);
 }
 
 static inline void assert_same_bits(const float *a, const float *b, int64_t n, const char *what) {

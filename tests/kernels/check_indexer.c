@@ -7,14 +7,24 @@ struct index_case {
     int64_t first_pos, n_queries;
     int32_t page_tokens;
     lp_type type;
+    bool uneven; // some keys and some places of a key are far larger than the others
 };
 
 static const struct index_case cases[] = {
-    {1, 1, 1, 0, 1, 1, LP_TYPE_F32},         {2, 16, 4, 0, 33, 7, LP_TYPE_F32},
-    {3, 13, 40, 30, 33, 7, LP_TYPE_F16},     {32, 128, 64, 300, 7, 64, LP_TYPE_BF16},
-    {64, 128, 100, 500, 2, 64, LP_TYPE_F16}, {70, 24, 50, 131, 40, 64, LP_TYPE_F32},
-    {4, 32, 512, 100, 33, 64, LP_TYPE_F16},  {2, 8, 2048, 4000, 2, 64, LP_TYPE_F16},
-    {32, 128, 64, 300, 7, 64, LP_TYPE_Q8_0}, {3, 32, 40, 30, 33, 7, LP_TYPE_Q8_0},
+    {1, 1, 1, 0, 1, 1, LP_TYPE_F32, false},
+    {2, 16, 4, 0, 33, 7, LP_TYPE_F32, false},
+    {3, 13, 40, 30, 33, 7, LP_TYPE_F16, false},
+    {32, 128, 64, 300, 7, 64, LP_TYPE_BF16, false},
+    {64, 128, 100, 500, 2, 64, LP_TYPE_F16, false},
+    {70, 24, 50, 131, 40, 64, LP_TYPE_F32, false},
+    {4, 32, 512, 100, 33, 64, LP_TYPE_F16, false},
+    {2, 8, 2048, 4000, 2, 64, LP_TYPE_F16, false},
+    {32, 128, 64, 300, 7, 64, LP_TYPE_Q8_0, false},
+    {3, 32, 40, 30, 33, 7, LP_TYPE_Q8_0, false},
+    {32, 128, 512, 9000, 3, 64, LP_TYPE_F16, false},
+    {64, 128, 300, 5000, 34, 64, LP_TYPE_BF16, false},
+    {32, 128, 512, 6000, 3, 64, LP_TYPE_F16, true},
+    {5, 130, 100, 3000, 3, 7, LP_TYPE_F32, true},
 };
 
 struct index_data {
@@ -32,6 +42,9 @@ static void make_data(struct index_data *x, const struct index_case *c, struct l
     x->q = random_floats(rng, c->n_queries * x->q_stride, 1.0f);
     x->w = random_floats(rng, c->n_queries * x->w_stride, 1.0f); // of both signs
     x->rows = random_floats(rng, x->n_keys * c->width, 1.0f);
+    for (int64_t i = 0; c->uneven && i < x->n_keys * c->width; i++)
+        x->rows[i] *=
+            (i / c->width % 37 == 5 ? 30.0f : 1.0f) * (i % c->width % 50 == 3 ? 20.0f : 1.0f);
 }
 
 static void place_keys(struct index_data *x, struct lp_rng *rng, int32_t page_tokens) {
@@ -167,7 +180,7 @@ static void test_selection(void **state) {
 // ties to the lower position, NaN first.
 static void test_ties_and_nan(void **state) {
     (void)state;
-    const struct index_case c = {2, 9, 25, 60, 11, 7, LP_TYPE_F32};
+    const struct index_case c = {2, 9, 25, 60, 11, 7, LP_TYPE_F32, false};
     struct index_data x;
     struct devices d;
     struct lp_rng rng;

@@ -16,6 +16,8 @@ static void find_tables(void) {
     if ((have & LP_CPU_LEVEL_AVX2) == LP_CPU_LEVEL_AVX2) tables[n_tables++] = &lp_cpu_lanes_avx2;
     if ((have & LP_CPU_LEVEL_AVX512) == LP_CPU_LEVEL_AVX512)
         tables[n_tables++] = &lp_cpu_lanes_avx512;
+#elif defined(__aarch64__)
+    tables[n_tables++] = &lp_cpu_lanes_neon;
 #endif
     for (int i = 0; i < n_tables; i++) print_message("lanes: %s\n", tables[i]->name);
 }

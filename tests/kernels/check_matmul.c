@@ -10,6 +10,12 @@
 static const struct lp_reserve need = {.n_rows = 40, .max_width = 4200};
 static const struct lp_reserve wide = {.n_rows = MAX_ROWS, .max_width = 4200};
 
+#if defined(__aarch64__)
+#define FIRST_LEVEL "neon" // above the plain one
+#else
+#define FIRST_LEVEL "avx2"
+#endif
+
 struct shape {
     int64_t n_in, n_out, n_rows;
 };
@@ -91,8 +97,8 @@ static void every_type_and_shape(const char *level, int n_threads) {
     lp_rng_init(&rng, 1);
     FOR_WEIGHT_TYPES(info) {
         assert_true(dev->backend->supports(dev, info->id));
-        for (int which = 0; which < 6; which++)
-            for (int i = 0; i < 3; i++) {
+        for (int which = 0; which < 6; which += EMULATED ? 2 : 1)
+            for (int i = 0; i < (EMULATED ? 2 : 3); i++) {
                 struct shape s = {pick_n_in(info, which), n_outs[lp_rng_u64(&rng) % 7],
                                   n_rows[lp_rng_u64(&rng) % 7]};
                 one_shape(dev, info->id, s, -1, false, &rng);
@@ -103,16 +109,20 @@ static void every_type_and_shape(const char *level, int n_threads) {
 
 static void plain_agrees(void **state) {
     (void)state;
+    if (EMULATED) skip();
     every_type_and_shape("plain", 1);
 }
 static void best_agrees(void **state) {
     (void)state;
     every_type_and_shape("auto", 2);
 }
-static void avx2_agrees(void **state) {
+// "auto" is the highest level.
+static void levels_between_agree(void **state) {
     (void)state;
-    if (!has_level("avx2")) skip();
-    every_type_and_shape("avx2", 1);
+    static const char *const levels[] = {"avx2", "avx512", "vnni", "neon", "dotprod"};
+    if (EMULATED) skip();
+    for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
+        if (has_level(levels[i])) every_type_and_shape(levels[i], 1);
 }
 
 // The smallest and largest quants, -128 of Q8_0 among them, against activations all of one size:
@@ -134,12 +144,12 @@ static void extreme_blocks_of_level(const char *level) {
 static void extreme_blocks_agree(void **state) {
     (void)state;
     extreme_blocks_of_level("auto");
-    if (has_level("avx2")) extreme_blocks_of_level("avx2");
+    if (!EMULATED && has_level(FIRST_LEVEL)) extreme_blocks_of_level(FIRST_LEVEL);
 }
 
 // Rows alone, in groups, at other places, with other threads, cut into slices or not: the same
-// bits; those of the avx2 and the best level as well, which differ in nothing but the width of a
-// vector.
+// bits; those of the first and the best level as well, which differ in the width of a vector and in
+// how they decode, and those of vnni, which decodes the IQ types as neither of them does.
 static void bits_do_not_depend_on_rows_threads_or_width(void **state) {
     (void)state;
     static const int64_t counts[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65};
@@ -147,7 +157,8 @@ static void bits_do_not_depend_on_rows_threads_or_width(void **state) {
                                 open_cpu(1, "auto", &wide),
                                 open_cpu(2, "auto", &wide),
                                 open_cpu(3, "auto", &need),
-                                has_level("avx2") ? open_cpu(2, "avx2", &wide) : NULL,
+                                has_level(FIRST_LEVEL) ? open_cpu(2, FIRST_LEVEL, &wide) : NULL,
+                                has_level("vnni") ? open_cpu(1, "vnni", &wide) : NULL,
                                 open_cpu(1, "plain", &need)};
     const size_t n_devs = sizeof devs / sizeof devs[0];
     struct lp_rng rng;
@@ -273,7 +284,7 @@ static void embed_copies_exact_rows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(best_agrees),
-        cmocka_unit_test(avx2_agrees),
+        cmocka_unit_test(levels_between_agree),
         cmocka_unit_test(plain_agrees),
         cmocka_unit_test(extreme_blocks_agree),
         cmocka_unit_test(bits_do_not_depend_on_rows_threads_or_width),

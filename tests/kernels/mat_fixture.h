@@ -21,6 +21,14 @@
 
 #define GUARD 12345.0f
 
+// An emulator of another processor takes some 20 times as long, and runs each test on several CPUs: on
+// each of them the best level alone, and a part of the shapes.
+#if defined(TESTS_EMULATED)
+#define EMULATED 1
+#else
+#define EMULATED 0
+#endif
+
 // Where the f16 scales of a block lie (-1: none).
 struct scale_fields {
     lp_type type;

@@ -124,10 +124,50 @@ static void tied_head_and_grouped_queries(void **state) {
     close_file(&o);
 }
 
+// Products with cached rows are of 16-bit integers or of floats; weights stay what they are.
+static void products_with_the_cache_have_their_own_peak(void **state) {
+    (void)state;
+    struct opened o = {0};
+    struct lp_cost floats = {0}, ints = {0};
+    struct lp_cost_work work = {.n_past = 31, .n_rows = 1};
+    open_file(&o, GOLDEN("dsa_shared"));
+    lp_cost_step(&o.h, &o.binding, &work, 2, &floats);
+    work.int16_attention = true;
+    lp_cost_step(&o.h, &o.binding, &work, 2, &ints);
+    double attention = 8.0 * 16 * 4 * (2 * 32 + 16) + 4.0 * 32 * 12 * 64;
+    assert_true(floats.int16_madds == 0);
+    assert_true(ints.int16_madds == attention);
+    assert_true(floats.float_madds - ints.float_madds == attention);
+    assert_true(floats.int_madds == ints.int_madds);
+    close_file(&o);
+}
+
+// mini-glm-dsa: 5 layers, 4 heads, nope 192, v 256, latent 512, Q8_0. The expanded form makes keys
+// and values of all keys from the latents by itself; the absorbed one has them as products before
+// and behind it.
+static void keys_made_inside_attention_are_told_apart(void **state) {
+    (void)state;
+    struct opened o = {0};
+    struct lp_cost expanded = {0}, absorbed = {0};
+    struct lp_cost_work work = {.n_past = 36, .n_rows = 64, .force = LP_ROUTE_EXPANDED};
+    open_file(&o, "models/mini-glm-dsa.gguf");
+    lp_cost_step(&o.h, &o.binding, &work, 2, &expanded);
+    work.force = LP_ROUTE_ABSORBED;
+    lp_cost_step(&o.h, &o.binding, &work, 2, &absorbed);
+    double a_key = 5.0 * 4 * (192 + 256) * 512;
+    assert_true(expanded.up_int_madds == 100 * a_key);
+    assert_true(absorbed.up_int_madds == 0);
+    assert_true(expanded.int_madds - absorbed.int_madds == (100 - 64) * a_key);
+    close_file(&o);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(decode_reads_each_weight_once),
-                                       cmocka_unit_test(rows_of_a_step_share_weights),
-                                       cmocka_unit_test(copies_are_those_of_placement),
-                                       cmocka_unit_test(tied_head_and_grouped_queries)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decode_reads_each_weight_once),
+        cmocka_unit_test(rows_of_a_step_share_weights),
+        cmocka_unit_test(copies_are_those_of_placement),
+        cmocka_unit_test(tied_head_and_grouped_queries),
+        cmocka_unit_test(products_with_the_cache_have_their_own_peak),
+        cmocka_unit_test(keys_made_inside_attention_are_told_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

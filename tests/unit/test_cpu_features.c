@@ -23,6 +23,13 @@ static void auto_takes_the_highest_level(void **state) {
         {LP_CPU_LEVEL_AVX2 | LP_CPU_AVX512F, "avx2"},
         {LP_CPU_LEVEL_AVX512, "avx512"},
         {LP_CPU_LEVEL_VNNI, "vnni"},
+        {LP_CPU_LEVEL_VBMI, "vbmi"},
+        {LP_CPU_LEVEL_VBMI | LP_CPU_AMX_TILE, "vbmi"},
+        {LP_CPU_LEVEL_AMX, "amx"},
+        {LP_CPU_LEVEL_NEON, "neon"},
+        {LP_CPU_LEVEL_NEON | LP_CPU_I8MM, "neon"}, // no dotprod
+        {LP_CPU_LEVEL_DOTPROD, "dotprod"},
+        {LP_CPU_LEVEL_I8MM, "i8mm"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         uint32_t bits = 1;
@@ -43,6 +50,10 @@ static void a_level_caps_the_bits(void **state) {
     assert_int_equal(bits, LP_CPU_LEVEL_AVX2);
     assert_int_equal(lp_cpu_features_choose(LP_CPU_LEVEL_VNNI, "plain", &bits, &name, NULL), LP_OK);
     assert_int_equal(bits, 0);
+    assert_int_equal(lp_cpu_features_choose(LP_CPU_LEVEL_I8MM, "generic", &bits, &name, NULL),
+                     LP_OK);
+    assert_int_equal(bits, 0);
+    assert_string_equal(name, "plain");
 }
 
 static void wrong_levels_name_the_available_ones(void **state) {
@@ -54,6 +65,11 @@ static void wrong_levels_name_the_available_ones(void **state) {
                      LP_STATUS_INVALID);
     assert_non_null(strstr(
         err.text, "\"vnni\" is not supported by this machine; available: auto, plain, avx2"));
+    assert_int_equal(lp_cpu_features_choose(LP_CPU_LEVEL_AMX, "neon", &bits, &name, &err),
+                     LP_STATUS_INVALID);
+    assert_non_null(
+        strstr(err.text, "\"neon\" is not supported by this machine; available: auto, plain, avx2, "
+                         "avx512, vnni, vbmi, amx"));
     assert_int_equal(lp_cpu_features_choose(0, "sse9", &bits, &name, &err), LP_STATUS_INVALID);
     assert_non_null(strstr(err.text, "\"sse9\" is unknown; available: auto, plain"));
 }
@@ -65,10 +81,15 @@ static void detection_agrees_with_the_system(void **state) {
     static const struct {
         const char *flag;
         uint32_t bit;
-    } flags[] = {{" avx2", LP_CPU_AVX2},         {" fma", LP_CPU_FMA},
-                 {" f16c", LP_CPU_F16C},         {" avx512f", LP_CPU_AVX512F},
-                 {" avx512bw", LP_CPU_AVX512BW}, {" avx512vl", LP_CPU_AVX512VL},
-                 {" avx512dq", LP_CPU_AVX512DQ}, {" avx512_vnni", LP_CPU_AVX512VNNI}};
+    } flags[] = {{" avx2", LP_CPU_AVX2},
+                 {" fma", LP_CPU_FMA},
+                 {" f16c", LP_CPU_F16C},
+                 {" avx512f", LP_CPU_AVX512F},
+                 {" avx512bw", LP_CPU_AVX512BW},
+                 {" avx512vl", LP_CPU_AVX512VL},
+                 {" avx512dq", LP_CPU_AVX512DQ},
+                 {" avx512_vnni", LP_CPU_AVX512VNNI},
+                 {" avx512vbmi", LP_CPU_AVX512VBMI}};
     char line[8192];
     FILE *file = fopen("/proc/cpuinfo", "r");
     if (!file) skip();

@@ -18,43 +18,68 @@ static bool have(uint32_t bits) {
 
 static void wrong_kernels_are_rejected(void **state) {
     (void)state;
+#if defined(__x86_64__) || defined(__aarch64__)
 #if defined(__x86_64__)
+#define FIRST(stem) lp_cpu_mat_avx2_##stem
     if (!have(LP_CPU_LEVEL_AVX2)) skip();
+#else
+#define FIRST(stem) lp_cpu_mat_neon_##stem
+#endif
     static const struct {
         const struct lp_cpu_mat_kernel *kernel;
         lp_type type;
     } wrong[] = {
-        {&lp_cpu_mat_avx2_f16, LP_TYPE_BF16},    {&lp_cpu_mat_avx2_bf16, LP_TYPE_F16},
-        {&lp_cpu_mat_avx2_q4_0, LP_TYPE_IQ4_NL}, {&lp_cpu_mat_avx2_iq4_nl, LP_TYPE_Q4_0},
-        {&lp_cpu_mat_avx2_q3_k, LP_TYPE_IQ3_S},  {&lp_cpu_mat_avx2_iq2_xxs, LP_TYPE_TQ2_0},
+        {&FIRST(f16), LP_TYPE_BF16},    {&FIRST(bf16), LP_TYPE_F16},
+        {&FIRST(q4_0), LP_TYPE_IQ4_NL}, {&FIRST(iq4_nl), LP_TYPE_Q4_0},
+        {&FIRST(q3_k), LP_TYPE_IQ3_S},  {&FIRST(iq2_xxs), LP_TYPE_TQ2_0},
     };
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         assert_false(lp_cpu_mat_selfcheck(wrong[i].kernel, lp_type_info((uint32_t)wrong[i].type)));
+#undef FIRST
 #else
     skip();
 #endif
 }
 
+static void assert_kernel(const struct lp_cpu_device *dev, lp_type type, const char *prefix,
+                          const char *stem) {
+    char name[64];
+    snprintf(name, sizeof name, "%s%s", prefix, stem);
+    assert_string_equal(dev->mat_kernels[type]->name, name);
+}
+
 static void every_type_gets_its_kernel(void **state) {
     (void)state;
     static const struct {
-        const char *prefix;
+        const char *prefix; // of the 8-bit kernels
         uint32_t bits;
-    } levels[] = {{"avx2_", LP_CPU_LEVEL_AVX2}, {"vnni_", LP_CPU_LEVEL_VNNI}};
-    for (size_t l = 0; l < 2; l++) {
+        const char *floats; // prefix of the others
+    } levels[] = {{"avx2_", LP_CPU_LEVEL_AVX2, "avx2_"},
+                  {"avx2_", LP_CPU_LEVEL_AVX512, "avx512_"},
+                  {"vnni_", LP_CPU_LEVEL_VNNI, "avx512_"},
+                  {"neon_", LP_CPU_LEVEL_NEON, "neon_"},
+                  {"dotprod_", LP_CPU_LEVEL_DOTPROD, "neon_"},
+                  {"i8mm_", LP_CPU_LEVEL_I8MM, "neon_"}};
+    for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
         if (!have(levels[l].bits)) continue;
         struct lp_cpu_device dev = {.features = levels[l].bits};
         lp_cpu_mat_choose(&dev);
-#define CHECK(stem, type)                                                                          \
-    assert_memory_equal(dev.mat_kernels[LP_TYPE_##type]->name, levels[l].prefix, 5);               \
-    assert_string_equal(dev.mat_kernels[LP_TYPE_##type]->name + 5, #stem);
+#define CHECK(stem, type) assert_kernel(&dev, LP_TYPE_##type, levels[l].prefix, #stem);
         LP_CPU_Q8_LIST(CHECK)
 #undef CHECK
-        assert_string_equal(dev.mat_kernels[LP_TYPE_F32]->name, "avx2_f32");
-        assert_string_equal(dev.mat_kernels[LP_TYPE_F16]->name, "avx2_f16");
-        assert_string_equal(dev.mat_kernels[LP_TYPE_BF16]->name, "avx2_bf16");
-        assert_string_equal(dev.mat_kernels[LP_TYPE_F8_E4M3]->name, "avx2_f8_e4m3");
-        assert_string_equal(dev.mat_kernels[LP_TYPE_TQ1_0]->name, "avx2_dequant");
+        assert_kernel(&dev, LP_TYPE_F32, levels[l].floats, "f32");
+        assert_kernel(&dev, LP_TYPE_F16, levels[l].floats, "f16");
+        assert_kernel(&dev, LP_TYPE_BF16, levels[l].floats, "bf16");
+        assert_kernel(&dev, LP_TYPE_F8_E4M3, levels[l].floats, "f8_e4m3");
+        assert_kernel(&dev, LP_TYPE_TQ1_0, levels[l].floats, "dequant");
+    }
+    if (have(LP_CPU_LEVEL_VBMI)) {
+        struct lp_cpu_device dev = {.features = LP_CPU_LEVEL_VBMI};
+        lp_cpu_mat_choose(&dev);
+#define CHECK(stem, type) assert_kernel(&dev, LP_TYPE_##type, "vbmi_", #stem);
+        LP_CPU_VBMI_LIST(CHECK)
+#undef CHECK
+        assert_kernel(&dev, LP_TYPE_Q4_K, "vnni_", "q4_k");
     }
     struct lp_cpu_device dev = {.features = 0};
     lp_cpu_mat_choose(&dev);
@@ -143,7 +168,8 @@ static void every_level_gets_its_lanes(void **state) {
     } levels[] = {{"plain", LP_CPU_LEVEL_PLAIN},
                   {"avx2", LP_CPU_LEVEL_AVX2},
                   {"avx512", LP_CPU_LEVEL_AVX512},
-                  {"avx512", LP_CPU_LEVEL_VNNI}};
+                  {"avx512", LP_CPU_LEVEL_VNNI},
+                  {"neon", LP_CPU_LEVEL_NEON}};
     for (size_t l = 0; l < sizeof levels / sizeof levels[0]; l++) {
         if (!have(levels[l].bits)) continue;
         struct lp_cpu_device dev = {.features = levels[l].bits};

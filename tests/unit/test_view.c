@@ -101,6 +101,24 @@ static void a_summary_counts(void **state) {
     free(text);
 }
 
+// Kinds of operation are summed over the steps: 3 of 4 ms, and 1.
+static void a_summary_says_where_time_went(void **state) {
+    (void)state;
+    char *text =
+        view("{\"event\":\"operation\",\"time_us\":9,\"thread\":7,\"step\":1,\"operation\":"
+             "\"experts\",\"n_calls\":4,\"duration_ns\":1000000}\n"
+             "{\"event\":\"operation\",\"time_us\":9,\"thread\":7,\"step\":1,\"operation\":"
+             "\"head\",\"n_calls\":1,\"duration_ns\":1000000}\n"
+             "{\"event\":\"operation\",\"time_us\":19,\"thread\":7,\"step\":2,\"operation\":"
+             "\"experts\",\"n_calls\":4,\"duration_ns\":2000000}\n"
+             "{\"event\":\"operation\",\"time_us\":19,\"thread\":7,\"step\":2,\"operation\":"
+             "\"other\",\"n_calls\":1,\"duration_ns\":-5}\n",
+             NULL, LP_VIEW_TEXT);
+    has(text, "operations  75.0 % experts, 3.0 ms\n            25.0 % head, 1.0 ms\n");
+    has(text, "             0.0 % other, ");
+    free(text);
+}
+
 static void a_crash_is_named_with_its_step(void **state) {
     (void)state;
     char lines[sizeof trace_lines + 1024];
@@ -282,6 +300,7 @@ int main(void) {
         cmocka_unit_test(a_request_is_told_step_by_step),
         cmocka_unit_test(what_is_open_or_refused_says_so),
         cmocka_unit_test(a_summary_counts),
+        cmocka_unit_test(a_summary_says_where_time_went),
         cmocka_unit_test(a_crash_is_named_with_its_step),
         cmocka_unit_test(hostile_words_do_not_reach_the_terminal),
         cmocka_unit_test(lines_of_a_request_are_its_own_and_its_steps),

@@ -1,6 +1,7 @@
 #include "lp_test.h"
 
 #include <stdatomic.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/workers.h"
@@ -39,6 +40,48 @@ static void every_index_once_and_barriers_hold(void **state) {
     }
 }
 
+// Jobs of two barriers and no work, by more workers than CPUs too: every way of waiting is taken.
+static void many_short_jobs_end(void **state) {
+    (void)state;
+    for (int n = 2; n <= 16; n *= 2) {
+        struct job job = {0};
+        assert_int_equal(lp_workers_new(&job.workers, n, NULL), LP_OK);
+        for (int round = 0; round < 1000; round++) lp_workers_run(job.workers, add_range, &job);
+        assert_int_equal(job.sum, 1000 * (int64_t)(1000 * 1001 / 2));
+        assert_int_equal(job.early, 0);
+        lp_workers_free(job.workers);
+    }
+}
+
+static double cpu_seconds(void) {
+    struct rusage use;
+    getrusage(RUSAGE_SELF, &use);
+    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) +
+           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1e-6;
+}
+
+static void a_pool_without_jobs_takes_no_cpu_time(void **state) {
+    (void)state;
+    struct job job = {0};
+    assert_int_equal(lp_workers_new(&job.workers, 4, NULL), LP_OK);
+    lp_workers_run(job.workers, add_range, &job);
+    usleep(20000); // after this all sleep
+    double before = cpu_seconds();
+    usleep(300000);
+    assert_true(cpu_seconds() - before < 0.03); // four that spin would take 0.3 or more
+    lp_workers_free(job.workers);
+}
+
+static void workers_are_bound_where_they_are_told(void **state) {
+    (void)state;
+    const int cpus[3] = {-1, -1, 100000}; // no machine has it: a warning, and the worker runs
+    struct job job = {0};
+    assert_int_equal(lp_workers_new_bound(&job.workers, 3, cpus, NULL), LP_OK);
+    lp_workers_run(job.workers, add_range, &job);
+    assert_int_equal(job.sum, 1000 * 1001 / 2);
+    lp_workers_free(job.workers);
+}
+
 static void absurd_counts_are_refused(void **state) {
     (void)state;
     struct lp_workers *workers;
@@ -50,6 +93,9 @@ static void absurd_counts_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_index_once_and_barriers_hold),
+                                       cmocka_unit_test(many_short_jobs_end),
+                                       cmocka_unit_test(a_pool_without_jobs_takes_no_cpu_time),
+                                       cmocka_unit_test(workers_are_bound_where_they_are_told),
                                        cmocka_unit_test(absurd_counts_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

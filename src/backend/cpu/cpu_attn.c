@@ -1,22 +1,43 @@
 // The shared parts of attention on the CPU (cpu_attn.h): the online softmax, segments, scratch.
 #include "backend/cpu/cpu_attn.h"
+#include "backend/cpu/cpu_latent.h"
+#include "backend/cpu/cpu_sieve.h"
 
 #include <math.h>
 #include <string.h>
 
-const char *lp_cpu_attn_kernel(const struct lp_cpu_device *dev, const char *op) {
-    static const char *const rows[][4] = {
-        // operation, plain, avx2, avx512
-        {"gqa", "plain_gqa", "avx2_gqa", "avx512_gqa"},
-        {"mla_absorbed", "plain_mla_absorbed", "avx2_mla_absorbed", "avx512_mla_absorbed"},
-        {"mla_expanded", "plain_mla_expanded", "avx2_mla_expanded", "avx512_mla_expanded"},
-        {"index_select", "plain_index_select", "avx2_index_select", "avx512_index_select"},
+static const char *lanes_kernel(const struct lp_cpu_lanes *lanes, const char *op) {
+    static const char *const rows[][5] = {
+        // operation, plain, avx2, avx512, neon
+        {"gqa", "plain_gqa", "avx2_gqa", "avx512_gqa", "neon_gqa"},
+        {"mla_absorbed", "plain_mla_absorbed", "avx2_mla_absorbed", "avx512_mla_absorbed",
+         "neon_mla_absorbed"},
+        {"mla_expanded", "plain_mla_expanded", "avx2_mla_expanded", "avx512_mla_expanded",
+         "neon_mla_expanded"},
+        {"index_select", "plain_index_select", "avx2_index_select", "avx512_index_select",
+         "neon_index_select"},
     };
-    const char *isa = dev->lanes->name;
-    int column = strcmp(isa, "avx512") == 0 ? 3 : strcmp(isa, "avx2") == 0 ? 2 : 1;
+    int column = 1;
+    for (int i = 2; i < 5; i++)
+        if (strncmp(rows[0][i], lanes->name, strlen(lanes->name)) == 0) column = i;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         if (strcmp(rows[i][0], op) == 0) return rows[i][column];
     return NULL;
+}
+
+// The roundings: docs/numerics.md, "Attention in whole numbers".
+struct lp_attention_kernel lp_cpu_attn_kernel(const struct lp_cpu_device *dev, const char *op,
+                                              lp_type cache, lp_type weights) {
+    if (strcmp(op, "mla_absorbed") == 0) {
+        const struct lp_cpu_latent *latent =
+            lp_cpu_latent_find(cache, LP_CPU_LATENT_ANY, dev->features);
+        if (latent) return (struct lp_attention_kernel){latent->name, latent->rounding};
+    }
+    if (strcmp(op, "mla_expanded") == 0 && lp_cpu_mla_fixed(dev, cache, weights))
+        return (struct lp_attention_kernel){"vnni_mla_expanded", 1e-3};
+    if (strcmp(op, "index_select") == 0 && dev->sieve)
+        return (struct lp_attention_kernel){dev->sieve->name, 0};
+    return (struct lp_attention_kernel){lanes_kernel(dev->lanes, op), 0};
 }
 
 size_t lp_cpu_attn_scratch_bytes(const struct lp_reserve *need, int n_workers) {

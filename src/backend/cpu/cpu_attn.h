@@ -35,6 +35,12 @@ static inline void *lp_cpu_cache_row(const struct lp_cache_view *cache, int64_t 
            (size_t)(slot % cache->page_tokens) * cache->row_bytes;
 }
 
+// Starts to fetch a row of the cache before its use.
+static inline void lp_cpu_cache_fetch(const struct lp_cache_view *cache, int64_t pos) {
+    const char *row = lp_cpu_cache_row(cache, pos);
+    for (size_t at = 0; at < cache->row_bytes; at += 64) __builtin_prefetch(row + at, 0, 3);
+}
+
 // The byte offset of value i in a row; of block types, i is the first of a block.
 static inline size_t lp_cpu_cache_offset(const struct lp_cache_view *cache, int32_t i) {
     const struct lp_type_info *type = lp_type_info(cache->type);
@@ -112,6 +118,9 @@ static inline bool lp_cpu_next(atomic_size_t *counter, size_t n, size_t *number)
     *number = atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
     return *number < n;
 }
+
+// Whether expanded attention runs on 16-bit products (cpu_attn_mla_expanded.c), given sizes that fit.
+bool lp_cpu_mla_fixed(const struct lp_cpu_device *dev, lp_type cache, lp_type weights);
 
 // Scratch bytes that each operation needs at most for a reservation (SIZE_MAX / 2 or more:
 // overflow).

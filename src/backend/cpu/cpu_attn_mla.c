@@ -6,8 +6,10 @@
 // About 1100 multiply-adds per head and key against about 1100 bytes per key: with some 16 heads a
 // block this is bound by arithmetic, not by memory.
 #include "backend/cpu/cpu_attn.h"
+#include "backend/cpu/cpu_latent.h"
 
 #include <string.h>
+#include <unistd.h>
 
 // Of a block: 64 keys, 32 queries and sums of 576 floats stay in a 512 KiB cache.
 #define MAX_HEADS 32
@@ -16,12 +18,16 @@ struct worker_scratch {
     float *keys;    // [LP_CPU_KEY_BLOCK, latent + rope]
     float *queries; // [MAX_HEADS, latent + rope]
     float *scores;  // [MAX_HEADS, LP_CPU_KEY_BLOCK]
+    void *packed;   // the queries as job->latent wants them
+    struct lp_cpu_latent_block block;
+    size_t ahead, ahead_end; // what the task is to fetch yet of op->ahead, laid end to end
     struct lp_cpu_softmax segment, total;
 };
 
 struct absorbed_job {
     const struct lp_op_mla_absorbed *op;
     const struct lp_cpu_lanes *lanes;
+    const struct lp_cpu_latent *latent; // of the cache's type, or NULL
     char *scratch;
     size_t worker_bytes;
     int block_heads;
@@ -29,7 +35,8 @@ struct absorbed_job {
     float *partials;              // [n_queries, n_heads, n_segments] records, or NULL
     size_t n_tasks;
     atomic_size_t next;
-    int64_t n_ops; // multiply-adds, about
+    int64_t n_ops;      // multiply-adds, about
+    size_t ahead_bytes; // of op->ahead, of which each task fetches its share
 };
 
 static size_t cut_worker(struct worker_scratch *w, char *base, int64_t latent, int64_t rope) {
@@ -37,6 +44,8 @@ static size_t cut_worker(struct worker_scratch *w, char *base, int64_t latent, i
     int64_t ld = lp_cpu_ld(latent + rope);
     w->keys = lp_cpu_cut_floats(&cut, LP_CPU_KEY_BLOCK * ld);
     w->queries = lp_cpu_cut_floats(&cut, MAX_HEADS * ld);
+    w->packed = lp_cpu_cut(&cut, 1, lp_cpu_latent_query_most(MAX_HEADS, (int)latent, (int)rope));
+    w->block.packed = lp_cpu_cut(&cut, 1, lp_cpu_latent_pack_most((int)latent, (int)rope));
     w->scores = lp_cpu_cut_floats(&cut, MAX_HEADS * lp_cpu_ld(LP_CPU_KEY_BLOCK));
     lp_cpu_softmax_cut(&w->segment, &cut, MAX_HEADS, latent);
     lp_cpu_softmax_cut(&w->total, &cut, MAX_HEADS, latent);
@@ -54,8 +63,10 @@ size_t lp_cpu_mla_absorbed_scratch(const struct lp_reserve *need, int n_workers)
     return cut.used;
 }
 
-static void load_queries(const struct lp_op_mla_absorbed *op, int64_t query, int first_head,
-                         int n_heads, float *out) {
+static void load_queries(const struct absorbed_job *job, struct worker_scratch *w, int64_t query,
+                         int first_head, int n_heads) {
+    const struct lp_op_mla_absorbed *op = job->op;
+    float *out = w->queries;
     int64_t ld = lp_cpu_ld(op->latent + op->rope);
     for (int i = 0; i < n_heads; i++) {
         int64_t head = first_head + i;
@@ -65,6 +76,74 @@ static void load_queries(const struct lp_op_mla_absorbed *op, int64_t query, int
                op->q_rope + query * op->q_rope_stride + head * op->q_rope_head_stride,
                (size_t)op->rope * sizeof(float));
     }
+    if (job->latent && job->latent->pack_queries)
+        job->latent->pack_queries(w->queries, ld, n_heads, op->latent, op->rope, w->packed);
+}
+
+// ---- weights ahead
+
+// Most bytes that are fetched: they must not push each other out of the last cache.
+static size_t most_ahead(void) {
+    long last_cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    return last_cache > 0 ? (size_t)last_cache / 2 : 0;
+}
+
+static size_t weight_bytes(const struct lp_weight *w) {
+    return w->mats ? 0 : (size_t)w->n_mats * w->mat_bytes;
+}
+
+static size_t bytes_ahead(const struct lp_op_mla_absorbed *op) {
+    size_t bytes = 0, most = op->ahead ? most_ahead() : 0;
+    for (int32_t i = 0; op->ahead && i < op->n_ahead; i++) bytes += weight_bytes(op->ahead[i]);
+    return bytes < most ? bytes : most;
+}
+
+// Gives the block the next piece of the task's share once the last one is through.
+static void feed_fetch(const struct absorbed_job *job, struct worker_scratch *w) {
+    const struct lp_op_mla_absorbed *op = job->op;
+    if (w->block.fetch < w->block.fetch_end || w->ahead >= w->ahead_end) return;
+    size_t first = 0;
+    for (int32_t i = 0; i < op->n_ahead; i++) {
+        size_t bytes = weight_bytes(op->ahead[i]), end = first + bytes;
+        if (w->ahead < end) {
+            if (end > w->ahead_end) end = w->ahead_end;
+            const char *data = (const char *)lp_weight_mat(op->ahead[i], 0);
+            w->block.fetch = data + (w->ahead - first);
+            w->block.fetch_end = data + (end - first);
+            w->ahead = end;
+            return;
+        }
+        first = end;
+    }
+}
+
+// The same for keys at .. at + n_keys - 1 (numbers, or indices of ids) as they lie in the cache;
+// those behind them, before `end`, are fetched meanwhile.
+static void attend_rows(const struct absorbed_job *job, struct worker_scratch *w,
+                        const int32_t *ids, int n_heads, int64_t at, int n_keys, int64_t end) {
+    const struct lp_op_mla_absorbed *op = job->op;
+    const int64_t ld = lp_cpu_ld(op->latent + op->rope), ld_scores = lp_cpu_ld(LP_CPU_KEY_BLOCK);
+    struct lp_cpu_softmax *state = &w->segment;
+    struct lp_cpu_latent_block *block = &w->block;
+    block->n_keys = n_keys;
+    block->latent = op->latent;
+    block->rope = op->rope;
+    for (int i = 0; i < n_keys; i++) {
+        int64_t later = at + i + LP_CPU_KEY_BLOCK < end ? at + i + LP_CPU_KEY_BLOCK : at + i;
+        block->rows[i] = lp_cpu_cache_row(op->cache, ids ? ids[at + i] : at + i);
+        block->ahead[i] = lp_cpu_cache_row(op->cache, ids ? ids[later] : later);
+    }
+    if (job->ahead_bytes) feed_fetch(job, w);
+    if (job->latent->pack_keys) job->latent->pack_keys(block);
+    job->latent->scores(job->latent->pack_queries ? w->packed : w->queries, ld, n_heads, block,
+                        w->scores, ld_scores);
+    for (int i = 0; i < n_heads; i++) {
+        float rescale = job->lanes->softmax_step(w->scores + i * ld_scores, n_keys, op->scale,
+                                                 &state->max[i], &state->sum[i]);
+        if (rescale != 1.0f)
+            job->lanes->scale(state->acc + i * state->ld, (size_t)op->latent, rescale);
+    }
+    job->latent->values(w->scores, ld_scores, n_heads, block, state->acc, state->ld);
 }
 
 // w->segment = the softmax of the visible keys with numbers begin..end-1.
@@ -78,6 +157,10 @@ static void run_segment(const struct absorbed_job *job, struct worker_scratch *w
     lp_cpu_softmax_reset(&w->segment, n_heads, op->latent);
     for (int64_t at = begin; at < end; at += LP_CPU_KEY_BLOCK) {
         int n_keys = end - at < LP_CPU_KEY_BLOCK ? (int)(end - at) : LP_CPU_KEY_BLOCK;
+        if (job->latent) {
+            attend_rows(job, w, ids, n_heads, at, n_keys, end);
+            continue;
+        }
         for (int i = 0; i < n_keys; i++)
             job->lanes->load(op->cache->type,
                              lp_cpu_cache_row(op->cache, ids ? ids[at + i] : at + i),
@@ -96,7 +179,7 @@ static void run_split_task(const struct absorbed_job *job, struct worker_scratch
     int64_t n = lp_cpu_visible_count(&op->visible, query), keys = lp_cpu_segment_keys(n);
     int64_t begin = segment * keys, end = begin + keys < n ? begin + keys : n;
     if (begin >= n) return;
-    load_queries(op, query, first_head, n_heads, w->queries);
+    load_queries(job, w, query, first_head, n_heads);
     run_segment(job, w, query, n_heads, begin, end);
     for (int i = 0; i < n_heads; i++) {
         int64_t record = (query * op->n_heads + first_head + i) * job->n_segments + segment;
@@ -110,7 +193,7 @@ static void run_whole_task(const struct absorbed_job *job, struct worker_scratch
     const struct lp_op_mla_absorbed *op = job->op;
     int64_t n = lp_cpu_visible_count(&op->visible, query), keys = lp_cpu_segment_keys(n);
     struct lp_cpu_softmax *total = &w->total, *part = &w->segment;
-    load_queries(op, query, first_head, n_heads, w->queries);
+    load_queries(job, w, query, first_head, n_heads);
     for (int64_t begin = 0; begin < n || begin == 0; begin += keys) {
         run_segment(job, w, query, n_heads, begin, begin + keys < n ? begin + keys : n);
         if (begin == 0) { // the first segment is the total so far
@@ -141,6 +224,9 @@ static void run_tasks(void *job_, int worker, int n_workers) {
         int first_head = (int)(rest % job->n_blocks) * job->block_heads;
         int left = job->op->n_heads - first_head;
         int n_heads = left < job->block_heads ? left : job->block_heads;
+        w.block.fetch = w.block.fetch_end = NULL;
+        w.ahead = job->ahead_bytes * task / job->n_tasks;
+        w.ahead_end = job->ahead_bytes * (task + 1) / job->n_tasks;
         if (job->partials)
             run_split_task(job, &w, query, first_head, n_heads, segment);
         else
@@ -193,10 +279,12 @@ void lp_cpu_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorb
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
     struct absorbed_job job = {.op = op, .lanes = dev->lanes, .scratch = (char *)dev->attn_scratch};
+    job.latent = lp_cpu_latent_find(op->cache->type, op->latent, dev->features);
     job.worker_bytes = cut_worker(&w, NULL, op->latent, op->rope);
     assert((size_t)dev->n_workers * job.worker_bytes <= dev->attn_scratch_bytes);
     if (op->visible.n_queries == 0) return;
     plan(&job, dev);
+    if (job.latent) job.ahead_bytes = bytes_ahead(op);
     lp_cpu_run(dev, job.n_ops, run_tasks, &job);
     if (!job.partials) return;
     atomic_store(&job.next, 0);

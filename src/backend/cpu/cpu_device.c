@@ -2,10 +2,14 @@
 // operations.
 #include "backend/cpu/cpu_device.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_matmul.h"
 #include "base/alloc.h"
+#include "base/huge_pages.h"
+#include "base/log.h"
+#include "base/topology.h"
 
 static void cpu_close(struct lp_device *base) {
     if (!base) return;
@@ -16,6 +20,37 @@ static void cpu_close(struct lp_device *base) {
     lp_free(dev);
 }
 
+// Says what was decided, and why not what was asked for.
+static void tell_threads(const struct lp_topology *t, int n, enum lp_pin pin, bool bound) {
+    char quota[64] = "";
+    if (t->quota > 0) snprintf(quota, sizeof quota, ", CPU time for %.4g", t->quota);
+    lp_log(LP_LOG_INFO,
+           "threads: %d, %s to cores; the process may use %d CPUs, %d cores, %d NUMA nodes%s", n,
+           bound ? "bound" : "not bound", t->n_cpus, t->n_cores, t->n_nodes, quota);
+    if (n > t->n_cpus)
+        lp_log(
+            LP_LOG_WARN,
+            "%d threads on %d CPUs wait for one another; leave --threads out, or give at most %d",
+            n, t->n_cpus, t->n_cpus);
+    if (pin == LP_PIN_CORES && !bound && n > 1)
+        lp_log(LP_LOG_WARN, "%d threads cannot be bound, there are %d cores; they run unbound", n,
+               t->n_cores);
+}
+
+static lp_status start_workers(struct lp_cpu_device *dev, const struct lp_device_options *options,
+                               struct lp_err *err) {
+    const struct lp_topology *t = lp_topology_machine();
+    int n = options->n_threads ? options->n_threads : lp_cpu_count();
+    bool bound = n > 1 && lp_topology_binds(t, options->pin, n);
+    int *cpus = bound ? lp_alloc((size_t)n, sizeof *cpus) : NULL;
+    if (bound && !cpus) return lp_err_memory(err, (size_t)n * sizeof *cpus, "the worker pool");
+    if (bound) lp_topology_spread(t, n, cpus);
+    lp_status status = lp_workers_new_bound(&dev->workers, n, cpus, err);
+    lp_free(cpus);
+    if (!status) tell_threads(t, n, options->pin, bound);
+    return status;
+}
+
 static lp_status cpu_open(struct lp_device **out, const struct lp_device_options *options,
                           struct lp_err *err) {
     static const struct lp_device_options defaults = {0};
@@ -23,9 +58,10 @@ static lp_status cpu_open(struct lp_device **out, const struct lp_device_options
     struct lp_cpu_device *dev = lp_alloc(1, sizeof *dev);
     if (!dev) return lp_err_memory(err, sizeof *dev, "the CPU device");
     dev->base.backend = &lp_backend_cpu;
+    dev->huge_pages = !options->no_huge_pages;
     lp_status status = lp_cpu_features_choose(lp_cpu_features_detect(), options->cpu_level,
                                               &dev->features, &dev->level, err);
-    if (status == LP_OK) status = lp_workers_new(&dev->workers, options->n_threads, err);
+    if (status == LP_OK) status = start_workers(dev, options, err);
     if (status != LP_OK) {
         cpu_close(&dev->base);
         return status;
@@ -38,6 +74,7 @@ static lp_status cpu_open(struct lp_device **out, const struct lp_device_options
     }
     lp_cpu_mat_choose(dev);
     lp_cpu_lanes_choose(dev);
+    lp_cpu_sieve_choose(dev);
     *out = &dev->base;
     return LP_OK;
 }
@@ -51,7 +88,7 @@ static lp_status cpu_reserve(struct lp_device *base, const struct lp_reserve *ne
     size_t attn_bytes = lp_cpu_attn_scratch_bytes(&all, dev->n_workers);
     unsigned char *attn = dev->attn_scratch;
     if (attn_bytes > dev->attn_scratch_bytes) {
-        attn = lp_alloc_aligned(attn_bytes, 1);
+        attn = lp_huge_alloc(attn_bytes, 1, dev->huge_pages);
         if (!attn) return lp_err_memory(err, attn_bytes, "attention scratch");
     }
     lp_status status = lp_cpu_mat_reserve(dev, &all, err);
@@ -76,8 +113,7 @@ static size_t cpu_scratch_bytes(const struct lp_device *base) {
 // ---- memory
 
 static void *cpu_alloc(struct lp_device *dev, size_t n_bytes) {
-    (void)dev;
-    return lp_alloc_aligned(n_bytes, 1);
+    return lp_huge_alloc(n_bytes, 1, lp_cpu_device(dev)->huge_pages);
 }
 static void cpu_free(struct lp_device *dev, void *block) {
     (void)dev;
@@ -105,8 +141,9 @@ static const char *cpu_matmul_kernel(const struct lp_device *base, lp_type type)
     const struct lp_cpu_device *dev = (const struct lp_cpu_device *)base;
     return cpu_supports(base, type) ? dev->mat_kernels[type]->name : NULL;
 }
-static const char *cpu_kernel(const struct lp_device *base, const char *op) {
-    return lp_cpu_attn_kernel((const struct lp_cpu_device *)base, op);
+static struct lp_attention_kernel cpu_kernel(const struct lp_device *base, const char *op,
+                                             lp_type cache, lp_type weights) {
+    return lp_cpu_attn_kernel((const struct lp_cpu_device *)base, op, cache, weights);
 }
 
 const struct lp_backend lp_backend_cpu = {

@@ -21,17 +21,20 @@
 struct lp_cpu_mat_kernel; // cpu_matmul.h
 struct lp_cpu_mat_scratch;
 struct lp_cpu_lanes; // cpu_lanes.h
+struct lp_cpu_sieve; // cpu_sieve.h
 
 struct lp_cpu_device {
     struct lp_device base; // first
     struct lp_workers *workers;
     int n_workers;
+    bool huge_pages;   // for large buffers
     uint32_t features; // LP_CPU_* bits the kernels may use (after options.cpu_level)
     const char *level; // "avx2"
 
     const struct lp_cpu_mat_kernel *mat_kernels[LP_TYPE_COUNT]; // NULL: not a weight type
     struct lp_cpu_mat_scratch *mat_scratch;
     const struct lp_cpu_lanes *lanes; // of attention, indexer and elementwise operations
+    const struct lp_cpu_sieve *sieve; // of the indexer; NULL: all keys are scored exactly
 
     struct lp_reserve reserved;  // element-wise maximum of all lp_backend.reserve calls
     unsigned char *attn_scratch; // 64-byte aligned
@@ -59,6 +62,8 @@ static inline void lp_cpu_run(struct lp_cpu_device *dev, int64_t n_ops, lp_worke
 void lp_cpu_lanes_choose(struct lp_cpu_device *dev);
 // Whether a table agrees with the plain one on fixed random values. In cpu_selfcheck.c.
 bool lp_cpu_lanes_selfcheck(const struct lp_cpu_lanes *lanes);
+// Fills dev->sieve likewise. In cpu_sieve.c.
+void lp_cpu_sieve_choose(struct lp_cpu_device *dev);
 
 // cpu_matmul.c, cpu_head_matmul.c, cpu_experts.c
 void lp_cpu_embed(struct lp_device *dev, const struct lp_op_embed *op);
@@ -81,9 +86,9 @@ void lp_cpu_mla_expanded(struct lp_device *dev, const struct lp_op_mla_expanded 
 // Bytes of attn_scratch that the attention and indexer operations need for `need` (the merged
 // reservation) with n_workers threads; SIZE_MAX when that overflows. In cpu_attn_mla.c.
 size_t lp_cpu_attn_scratch_bytes(const struct lp_reserve *need, int n_workers);
-// The name of the kernel an operation runs on this device, for lp_backend.kernel: "gqa",
-// "mla_absorbed", "mla_expanded", "index_select"; NULL for another name. In cpu_attn_mla.c.
-const char *lp_cpu_attn_kernel(const struct lp_cpu_device *dev, const char *op);
+// For lp_backend.kernel. In cpu_attn.c.
+struct lp_attention_kernel lp_cpu_attn_kernel(const struct lp_cpu_device *dev, const char *op,
+                                              lp_type cache, lp_type weights);
 
 // cpu_indexer.c, cpu_router.c
 void lp_cpu_index_select(struct lp_device *dev, const struct lp_op_index_select *op);

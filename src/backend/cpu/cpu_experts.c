@@ -10,9 +10,10 @@
 // A block of y belongs to one worker and its sum runs in the order of j, so neither the grouping
 // nor the slices show in the result.
 #include <assert.h>
-#include <math.h>
 #include <stdatomic.h>
+#include <string.h>
 
+#include "backend/cpu/cpu_lanes.h"
 #include "backend/cpu/cpu_matmul.h"
 
 struct experts_job {
@@ -54,6 +55,18 @@ static void group_pairs(struct experts_job *job) {
     s->begins[0] = 0;
 }
 
+// Experts whose weights are in memory go first, so that the others' can come meanwhile.
+static void resident_first(const struct lp_expert_source *source, int32_t *active, int64_t n) {
+    int64_t n_resident = 0;
+    for (int64_t a = 0; a < n; a++) {
+        int32_t e = active[a];
+        if (!source->resident(source->user, e)) continue;
+        memmove(active + n_resident + 1, active + n_resident,
+                (size_t)(a - n_resident) * sizeof *active);
+        active[n_resident++] = e;
+    }
+}
+
 // ---- phase 1
 
 static struct lp_cpu_rows input_rows(const struct experts_job *job, const struct lp_cpu_mat *mat,
@@ -65,10 +78,6 @@ static struct lp_cpu_rows input_rows(const struct experts_job *job, const struct
                                     index};
     return (struct lp_cpu_rows){(const unsigned char *)(op->x + job->first_x * op->x_stride),
                                 (size_t)op->x_stride * sizeof(float), index};
-}
-
-static float silu(float a) {
-    return a / (1.0f + expf(-a));
 }
 
 // next: the weights behind those of up
@@ -85,8 +94,8 @@ static void up_block(const struct experts_job *job, const struct lp_cpu_mat *gat
                          w->tile2);
         for (int64_t i = 0; i < n; i++) {
             float *hidden = s->hidden + s->order[p + i] * job->width + row;
-            for (int r = 0; r < n_rows; r++)
-                hidden[r] = silu(w->tile[i * LP_MAT_ROWS + r]) * w->tile2[i * LP_MAT_ROWS + r];
+            job->dev->lanes->silu_mul(w->tile + i * LP_MAT_ROWS, w->tile2 + i * LP_MAT_ROWS, hidden,
+                                      n_rows);
         }
     }
 }
@@ -103,6 +112,8 @@ static void up_item(const struct experts_job *job, int64_t item, int64_t followi
                     const struct lp_cpu_mat_worker *w) {
     const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
     int32_t expert = s->active[item / job->n_up_items];
+    const struct lp_expert_source *source = job->op->source;
+    if (source) source->wait(source->user, expert); // phase 2 finds all of them there
     struct lp_cpu_mat gate = lp_cpu_mat_of(job->dev, job->op->gate, expert);
     struct lp_cpu_mat up = lp_cpu_mat_of(job->dev, job->op->up, expert);
     int64_t row = item % job->n_up_items * job->up_blocks * LP_MAT_ROWS;
@@ -238,6 +249,7 @@ static void experts_slice(struct lp_cpu_device *dev, const struct lp_op_experts 
         lp_cpu_quantize_rows(op->x + first_x * op->x_stride, op->x_stride, n_in, 0, n_x,
                              dev->mat_scratch->act);
     group_pairs(&job);
+    if (op->source) resident_first(op->source, dev->mat_scratch->active, job.n_active);
     plan_items(&job);
     lp_cpu_run(dev, 3 * job.n_pairs * n_in * job.width, experts_worker, &job);
 }

@@ -1,6 +1,6 @@
 // The inner loops of the cpu backend's attention, indexer and elementwise operations: small float32
 // functions, one table per instruction set (cpu_lanes_plain.c, cpu_lanes_avx2.c,
-// cpu_lanes_avx512.c, all made from cpu_lanes_body.h). The drivers above them are portable.
+// cpu_lanes_avx512.c, cpu_lanes_neon.c, all made from cpu_lanes_body.h). The drivers above them are portable.
 //
 // What every table promises, so that B2 of backend.h can hold:
 //   L1. An output value depends on its own inputs and on their order alone. How many rows or columns
@@ -18,7 +18,7 @@
 #include "quant/quant.h"
 
 struct lp_cpu_lanes {
-    const char *name; // "plain", "avx2", "avx512"
+    const char *name; // "plain", "avx2", "avx512", "neon"
 
     // c[i * row_step + j * col_step] = sum_k a[i][k] * b[j][k], i < m, j < n.
     void (*mul_nt)(int m, int n, int k, const float *a, ptrdiff_t lda, const float *b,
@@ -54,6 +54,8 @@ extern const struct lp_cpu_lanes lp_cpu_lanes_plain;
 #if defined(__x86_64__)
 extern const struct lp_cpu_lanes lp_cpu_lanes_avx2;   // needs AVX2, FMA, F16C
 extern const struct lp_cpu_lanes lp_cpu_lanes_avx512; // needs AVX-512 F, BW, DQ, VL as well
+#elif defined(__aarch64__)
+extern const struct lp_cpu_lanes lp_cpu_lanes_neon;
 #endif
 
 #endif

@@ -8,12 +8,15 @@
 //   v_exp(v)                                    exp(-inf) = 0, NaN stays
 //   transpose_block(in, ld_in, out, ld_out)     of 8 x 8 values
 //   load_f16 load_bf16 load_q8_0 store_f16 store_bf16 store_q8_0(p, out, n)
-// The tiles are sized so that the sums stay in 16 vector registers: 4 rows x 3 vectors, or 1 x 8.
+// The tiles are sized so that the sums stay in the vector registers, 16 or (with 16 lanes) 32: 4 rows
+// x 3 or 6 vectors, or 1 x 8.
 #include <math.h>
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
+#define TILE_KEYS (LANES == 16 ? 6 : 3) // columns of a tile of mul_nt
+#define TILE_ROWS (LANES == 16 ? 8 : 4) // rows of a tile of mul_nn
 
 // mr x nr dot products; one vector of partial sums each, k in steps of LANES.
 INLINE void nt_tile(const int mr, const int nr, int k, const float *a, ptrdiff_t lda,
@@ -52,8 +55,11 @@ static void mul_nt(int m, int n, int k, const float *a, ptrdiff_t lda, const flo
         const float *x = a + i * lda;
         float *out = c + i * row_step;
         int j = 0;
-        for (; j + 3 <= n; j += 3)
-            nt_tile(4, 3, k, x, lda, b + j * ldb, ldb, out + j * col_step, row_step, col_step);
+        for (; j + TILE_KEYS <= n; j += TILE_KEYS)
+            nt_tile(4, TILE_KEYS, k, x, lda, b + j * ldb, ldb, out + j * col_step, row_step,
+                    col_step);
+        for (; j + 2 <= n; j += 2)
+            nt_tile(4, 2, k, x, lda, b + j * ldb, ldb, out + j * col_step, row_step, col_step);
         for (; j < n; j++)
             nt_tile(4, 1, k, x, lda, b + j * ldb, ldb, out + j * col_step, row_step, col_step);
     }
@@ -72,7 +78,7 @@ static void mul_nt(int m, int n, int k, const float *a, ptrdiff_t lda, const flo
 INLINE void nn_tile(const int mr, const int nv, int n_tail, int k, const float *a, ptrdiff_t lda,
                     const float *b, ptrdiff_t ldb, const int32_t *rows, float *c, ptrdiff_t ldc,
                     bool add) {
-    vf sum[4][8];
+    vf sum[TILE_ROWS][8];
     UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) {
         if (!add)
             sum[i][j] = v_zero();
@@ -101,19 +107,22 @@ INLINE void nn_tile(const int mr, const int nv, int n_tail, int k, const float *
 
 static void mul_nn(int m, int n, int k, const float *a, ptrdiff_t lda, const float *b,
                    ptrdiff_t ldb, float *c, ptrdiff_t ldc, bool add) {
-    int m4 = m / 4 * 4, j = 0;
-    for (; j + 3 * LANES <= n; j += 3 * LANES)
-        for (int i = 0; i < m4; i += 4)
-            nn_tile(4, 3, 0, k, a + i * lda, lda, b + j, ldb, NULL, c + i * ldc + j, ldc, add);
-    for (; j + 2 * LANES <= n; j += 2 * LANES)
-        for (int i = 0; i < m4; i += 4)
-            nn_tile(4, 2, 0, k, a + i * lda, lda, b + j, ldb, NULL, c + i * ldc + j, ldc, add);
-    for (; j + LANES <= n; j += LANES)
-        for (int i = 0; i < m4; i += 4)
-            nn_tile(4, 1, 0, k, a + i * lda, lda, b + j, ldb, NULL, c + i * ldc + j, ldc, add);
-    if (j < n)
-        for (int i = 0; i < m4; i += 4)
-            nn_tile(4, 1, n - j, k, a + i * lda, lda, b + j, ldb, NULL, c + i * ldc + j, ldc, add);
+    const int m4 = m / 4 * 4, m8 = m / TILE_ROWS * TILE_ROWS;
+    int j = 0;
+#define BAND(rows, nv, tail)                                                                       \
+    nn_tile(rows, nv, tail, k, a + i * lda, lda, b + j, ldb, NULL, c + i * ldc + j, ldc, add)
+    for (; j + 3 * LANES <= n; j += 3 * LANES) {
+        int i = 0;
+        for (; i < m8; i += TILE_ROWS) BAND(TILE_ROWS, 3, 0);
+        for (; i < m4; i += 4) BAND(4, 3, 0);
+    }
+    for (; j + LANES <= n; j += LANES) {
+        int i = 0;
+        for (; i < m8; i += TILE_ROWS) BAND(TILE_ROWS, 1, 0);
+        for (; i < m4; i += 4) BAND(4, 1, 0);
+    }
+    for (int i = 0; j < n && i < m4; i += 4) BAND(4, 1, n - j);
+#undef BAND
     for (int i = m4; i < m; i++) {
         const float *x = a + i * lda;
         float *out = c + i * ldc;

@@ -39,6 +39,11 @@ static inline void transpose_block(const float *in, ptrdiff_t ld_in, float *out,
 static void load_f16(const void *row, float *out, size_t n) {
     const char *bytes = row;
     size_t i = 0;
+#if defined(__AVX512F__)
+    for (; i + 16 <= n; i += 16)
+        _mm512_storeu_ps(out + i,
+                         _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(bytes + 2 * i))));
+#endif
     for (; i + 8 <= n; i += 8)
         _mm256_storeu_ps(out + i,
                          _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(bytes + 2 * i))));
@@ -51,6 +56,12 @@ static void load_f16(const void *row, float *out, size_t n) {
 static void load_bf16(const void *row, float *out, size_t n) {
     const char *bytes = row;
     size_t i = 0;
+#if defined(__AVX512F__)
+    for (; i + 16 <= n; i += 16) {
+        __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(bytes + 2 * i)));
+        _mm512_storeu_ps(out + i, _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16)));
+    }
+#endif
     for (; i + 8 <= n; i += 8) {
         __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(bytes + 2 * i)));
         _mm256_storeu_ps(out + i, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16)));

@@ -2,6 +2,7 @@
 #include "backend/cpu/cpu_matmul.h"
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/huge_pages.h"
 
 static int64_t max64(int64_t a, int64_t b) {
     return a > b ? a : b;
@@ -75,7 +76,7 @@ lp_status lp_cpu_mat_reserve(struct lp_cpu_device *dev, const struct lp_reserve 
     s->max_experts = need->n_experts;
     struct cutter c = {0};
     if (ok) cut_all(s, dev->n_workers, need->n_used, need->expert_width, &c);
-    if (ok && !c.overflow) s->block = lp_alloc_aligned(c.used, 1);
+    if (ok && !c.overflow) s->block = lp_huge_alloc(c.used, 1, dev->huge_pages);
     if (!s->block) {
         size_t bytes = ok && !c.overflow ? c.used : SIZE_MAX;
         lp_free(workers);

@@ -79,9 +79,9 @@ int64_t lp_cpu_mat_item_blocks(const struct lp_cpu_mat *mat, int64_t n_items_bes
 
 void lp_cpu_quantize_rows(const float *x, int64_t x_stride, int64_t n, int64_t begin, int64_t end,
                           struct lp_act_quad *out) {
-#if defined(__x86_64__) // the only kind of machine that has Q8 kernels
+#if defined(__x86_64__) || defined(__aarch64__) // the machines that have Q8 kernels
     for (int64_t t = begin; t < end; t++)
-        lp_cpu_quantize_act_avx2(x + t * x_stride, n, out + t * lp_cpu_quads(n));
+        lp_cpu_quantize_act(x + t * x_stride, n, out + t * lp_cpu_quads(n));
 #else
     (void)x, (void)x_stride, (void)n, (void)begin, (void)end, (void)out;
 #endif

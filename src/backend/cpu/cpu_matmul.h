@@ -27,9 +27,9 @@
 // sums are of q, exact.
 struct lp_act_quad {
     _Alignas(64) int8_t q[LP_QUAD_VALUES];
-    float d[4];    // of group g
-    float sum[4];  // of group g
-    float half[8]; // half[g]: of the first 16 of group g, half[g + 4]: of its second 16
+    float d[4];      // of group g
+    float sum[4];    // of group g
+    int32_t half[8]; // -128 sum: half[g] of the first 16 of group g, half[g + 4] of its second 16
 };
 
 // 128 weights unpacked to bytes: w = scale q - min. Lane g of scale and min belongs to the first 16
@@ -88,10 +88,16 @@ extern const struct lp_cpu_mat_kernel lp_cpu_mat_plain;
 extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f32, lp_cpu_mat_avx2_f16,
     lp_cpu_mat_avx2_bf16, lp_cpu_mat_avx2_dequant;
 extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f8_e4m3; // cpu_matmul_avx2_f8.c
+// cpu_matmul_avx512.c and cpu_matmul_neon.c: the same for AVX-512 and for NEON, with the same bits
+extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx512_f32, lp_cpu_mat_avx512_f16,
+    lp_cpu_mat_avx512_bf16, lp_cpu_mat_avx512_f8_e4m3, lp_cpu_mat_avx512_dequant;
+extern const struct lp_cpu_mat_kernel lp_cpu_mat_neon_f32, lp_cpu_mat_neon_f16,
+    lp_cpu_mat_neon_bf16, lp_cpu_mat_neon_f8_e4m3, lp_cpu_mat_neon_dequant;
 
 // The types with 8-bit kernels: stem, type. cpu_matmul_avx2_q32.c (blocks of 32 and 64 values) and
 // cpu_matmul_avx2_k.c, _iq.c (of 256) define lp_cpu_mat_avx2_<stem>, cpu_matmul_vnni.c
-// lp_cpu_mat_vnni_<stem>.
+// lp_cpu_mat_vnni_<stem>; cpu_matmul_amx.c, cpu_matmul_neon_q8.c, cpu_matmul_dotprod.c and
+// cpu_matmul_i8mm.c lp_cpu_mat_amx_<stem> and so on. Only those of the machine that is compiled for are there.
 #define LP_CPU_Q8_LIST(X)                                                                          \
     X(q8_0, Q8_0)                                                                                  \
     X(q4_0, Q4_0)                                                                                  \
@@ -115,15 +121,38 @@ extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_f8_e4m3; // cpu_matmul_avx
     X(iq1_s, IQ1_S)                                                                                \
     X(iq1_m, IQ1_M)                                                                                \
     X(tq2_0, TQ2_0)
+// Those of them that cpu_matmul_vbmi.c has a kernel lp_cpu_mat_vbmi_<stem> for
+#define LP_CPU_VBMI_LIST(X)                                                                        \
+    X(iq2_xxs, IQ2_XXS)                                                                            \
+    X(iq2_xs, IQ2_XS)                                                                              \
+    X(iq2_s, IQ2_S)                                                                                \
+    X(iq3_xxs, IQ3_XXS)                                                                            \
+    X(iq3_s, IQ3_S)                                                                                \
+    X(iq1_s, IQ1_S)                                                                                \
+    X(iq1_m, IQ1_M)
 #define LP_CPU_Q8_DECLARE(stem, type)                                                              \
-    extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_##stem, lp_cpu_mat_vnni_##stem;
+    extern const struct lp_cpu_mat_kernel lp_cpu_mat_avx2_##stem, lp_cpu_mat_vnni_##stem,          \
+        lp_cpu_mat_amx_##stem, lp_cpu_mat_neon_##stem, lp_cpu_mat_dotprod_##stem,                  \
+        lp_cpu_mat_i8mm_##stem;
 LP_CPU_Q8_LIST(LP_CPU_Q8_DECLARE)
 #undef LP_CPU_Q8_DECLARE
+#define LP_CPU_VBMI_DECLARE(stem, type)                                                            \
+    extern const struct lp_cpu_mat_kernel lp_cpu_mat_vbmi_##stem;
+LP_CPU_VBMI_LIST(LP_CPU_VBMI_DECLARE)
+#undef LP_CPU_VBMI_DECLARE
 
-// x[0..n-1] to quads, with the ISA of the Q8 kernels (cpu_quantize_act_avx2.c).
-void lp_cpu_quantize_act_avx2(const float *x, int64_t n, struct lp_act_quad *out);
-// lp_cpu_mat_kernel.axpy of all AVX2 kernels (cpu_matmul_avx2.c)
-void lp_cpu_axpy_avx2(const float *panel, int n_d, const float *x, float *y, int64_t n, bool first);
+// x[0..n-1] to quads, with the lowest ISA that has Q8 kernels; the same bits from both
+// (cpu_quantize_act_avx2.c, cpu_quantize_act_neon.c).
+#if defined(__aarch64__)
+#define lp_cpu_quantize_act lp_cpu_quantize_act_neon
+#define LP_CPU_AXPY_256 lp_cpu_axpy_neon
+#else
+#define lp_cpu_quantize_act lp_cpu_quantize_act_avx2
+#define LP_CPU_AXPY_256 lp_cpu_axpy_avx2
+#endif
+void lp_cpu_quantize_act(const float *x, int64_t n, struct lp_act_quad *out);
+// lp_cpu_mat_kernel.axpy of all kernels with 256-bit vectors (cpu_float_256.h)
+void LP_CPU_AXPY_256(const float *panel, int n_d, const float *x, float *y, int64_t n, bool first);
 
 static inline int64_t lp_cpu_quads(int64_t n) {
     return (n + LP_QUAD_VALUES - 1) / LP_QUAD_VALUES;

@@ -2,7 +2,7 @@
 //
 //   scales(unit, quad, &scale, &min)   the two scale vectors of a quad, as in lp_weight_quad
 //   bytes(unit, quad, group)           the group's 32 values as bytes
-//   strip(rows, strips)                a unit of LANES rows at once, as cpu_q8_strip.h wants them
+//   strip(rows, sink)                  a unit of LANES rows at once, as cpu_q8_strip.h wants them
 //
 // The first two read one row. Types without the third, whose values come from tables of octets, are
 // read row by row and turned; the products are the same, so both ways give the same bits. The
@@ -45,7 +45,7 @@ LP_INLINE __m256i nibbles_32(const uint8_t *qs) {
 #define SCALES(stem)                                                                               \
     LP_INLINE void stem##_scales(const void *unit, int quad, __m256 *scale, __m256 *min)
 #define BYTES(stem) LP_INLINE __m256i stem##_bytes(const void *unit, int quad, int group)
-#define STRIP(stem) LP_INLINE void stem##_strip(struct source *rows, struct strip *to)
+#define STRIP(stem) LP_INLINE void stem##_strip(struct source *rows, const struct sink *to)
 
 struct q8_format {
     int block_bytes, block_values;
@@ -53,8 +53,9 @@ struct q8_format {
     bool is_signed; // else values are at least 0, and there is a min
     void (*scales)(const void *unit, int quad, __m256 *scale, __m256 *min);
     __m256i (*bytes)(const void *unit, int quad, int group);
-    void (*strip)(struct source *rows, struct strip *to);
+    void (*strip)(struct source *rows, const struct sink *to);
     products_fn *products; // for the strip's bytes
+    enum strip_kind kind;  // the same
     float offset;
     bool halves; // scales differ between the halves of a group
 };
@@ -62,18 +63,20 @@ struct q8_format {
 #define FORMAT_HEAD(stem, n_values, n_quads, signed_)                                              \
     .block_bytes = sizeof(struct lp_block_##stem), .block_values = (n_values), .quads = (n_quads), \
     .is_signed = (signed_), .scales = stem##_scales, .bytes = stem##_bytes
-#define FORMAT(stem, n_values, n_quads)                                                            \
+#define FORMAT(stem, n_values, n_quads, kind_, halves_)                                            \
     static const struct q8_format stem = {                                                         \
         FORMAT_HEAD(stem, n_values, n_quads, true),                                                \
-        .products = products_any_halves,                                                           \
+        .products = products_##kind_,                                                              \
+        .kind = KIND_##kind_,                                                                      \
         .offset = ANY_OFFSET,                                                                      \
-        .halves = true,                                                                            \
+        .halves = (halves_),                                                                       \
     }
-#define STRIP_FORMAT(stem, n_values, n_quads, signed_, kind, offset_, halves_)                     \
+#define STRIP_FORMAT(stem, n_values, n_quads, signed_, kind_, offset_, halves_)                    \
     static const struct q8_format stem = {                                                         \
         FORMAT_HEAD(stem, n_values, n_quads, signed_),                                             \
         .strip = stem##_strip,                                                                     \
-        .products = products_##kind,                                                               \
+        .products = products_##kind_,                                                              \
+        .kind = KIND_##kind_,                                                                      \
         .offset = (offset_),                                                                       \
         .halves = (halves_),                                                                       \
     }
@@ -130,7 +133,7 @@ LP_INLINE void expand_q8(const struct lp_weight_quad *quads, int64_t n, bool is_
 }
 
 // Turns a quad of LANES unpacked rows.
-LP_INLINE void turn_quad(struct source *quads, bool is_signed, struct strip *to) {
+LP_INLINE void turn_quad(struct source *quads, bool is_signed, bool halves, struct strip *to) {
     for (int k = 0; k < LP_QUAD_VALUES / 4; k += 4) {
         columns(quads, 4 * (size_t)k, to->q + k);
         for (int i = k; i < k + 4 && is_signed; i++) to->q[i] = any_bytes(to->q[i]);
@@ -141,7 +144,9 @@ LP_INLINE void turn_quad(struct source *quads, bool is_signed, struct strip *to)
         if (!is_signed) columns(quads, offsetof(struct lp_weight_quad, min) + 4 * (size_t)k, m);
         for (int i = 0; i < 4; i++) {
             to->scale[k + i] = V_AS_FLOAT(v[i]);
-            if (!is_signed) to->min[k + i] = V_AS_FLOAT(m[i]);
+            if (is_signed) continue;
+            const vfloat unit = V_INT(set1_ps)(halves ? 1.0f / 128 : 1.0f);
+            to->min[k + i] = V_INT(mul_ps)(V_AS_FLOAT(m[i]), unit);
         }
     }
 }
@@ -159,19 +164,19 @@ LP_INLINE products_fn *turned_products(const struct q8_format *f) {
 
 // The kernel's `tile`: panel rows of quads.
 LP_INLINE void tile_q8(const struct lp_weight_quad *panel, int n_rows, const void *const *x,
-                       int n_x, int64_t first, int64_t n, bool is_signed, products_fn *multiply,
-                       float *out) {
+                       int n_x, int64_t first, int64_t n, bool is_signed, bool halves,
+                       products_fn *multiply, float *out) {
     for (int r = 0; r < n_rows; r += LANES)
         for (int64_t at = 0; at < n; at += LP_Q8_PIECE) {
             struct strip strips[PIECE_QUADS];
             int64_t n_quads = lp_cpu_quads(n - at < LP_Q8_PIECE ? n - at : LP_Q8_PIECE);
             for (int64_t i = 0; i < n_quads; i++) {
-                struct source source = {.ahead = {(const uint8_t *)panel, NULL}};
+                struct source source = {.lines = 0};
                 for (int l = 0; l < LANES; l++)
                     source.rows[l] =
                         (const uint8_t *)(panel + clamped(r + l, n_rows) * CHUNK_QUADS +
                                           at / LP_QUAD_VALUES + i);
-                turn_quad(&source, is_signed, strips + i);
+                turn_quad(&source, is_signed, halves, strips + i);
             }
             multiply(strips, n_quads, x, n_x, (first + at) / LP_QUAD_VALUES,
                      is_signed ? ANY_OFFSET : 0, (struct ahead){0}, out + r);
@@ -184,14 +189,15 @@ LP_INLINE void tile_q8(const struct lp_weight_quad *panel, int n_rows, const voi
 LP_INLINE void strip_unit_q8(const struct q8_format *f, struct source *source, struct strip *to) {
     const size_t unit_bytes = bytes_of(f, unit_values(f));
     if (f->strip) {
-        f->strip(source, to);
+        const struct sink sink = {.strips = to};
+        f->strip(source, &sink);
     } else {
         struct lp_weight_quad quads[LANES][2];
         for (int l = 0; l < LANES; l++) unpack_unit_q8(f, source->rows[l], quads[l]);
         for (int q = 0; q < f->quads; q++) {
-            struct source unpacked = {.ahead = source->ahead};
+            struct source unpacked = {.ahead = source->ahead, .lines = source->lines};
             for (int l = 0; l < LANES; l++) unpacked.rows[l] = (const uint8_t *)&quads[l][q];
-            turn_quad(&unpacked, f->is_signed, to + q);
+            turn_quad(&unpacked, f->is_signed, f->halves, to + q);
             source->ahead = unpacked.ahead;
         }
     }
@@ -207,11 +213,95 @@ LP_INLINE void last_unit_q8(const struct q8_format *f, const struct source *sour
     strip_unit_q8(f, &copies, to);
 }
 
+#ifndef DIRECT_X // most activation rows whose products are made while columns are decoded: 1, 2 or 8
+#if LANES == 16
+#define DIRECT_X 8
+#else
+#define DIRECT_X 1
+#endif
+#endif
+
+// A piece for a few activation rows: x[t] from the piece's first quad. Only for types with `strip`.
+LP_INLINE void direct_piece_q8(const struct q8_format *f, struct source *source,
+                               const struct lp_act_quad **x, int nx, int64_t n, vfloat *acc) {
+    const size_t unit_bytes = bytes_of(f, unit_values(f));
+    for (int t = 0; t < nx; t++) acc[t] = V_INT(setzero_ps)();
+    for (int64_t at = 0; at < n; at += unit_values(f)) {
+        struct strip strips[2];
+        vint dots[DIRECT_X][2][8];
+        const struct sink sink = {
+            .strips = strips, .nx = nx, .x = x, .dots = dots, .kind = f->kind};
+        const uint8_t *end = source->ahead.at + LANES * unit_bytes;
+        if (n - at >= unit_values(f)) {
+            f->strip(source, &sink);
+            for (int l = 0; l < LANES; l++) source->rows[l] += unit_bytes;
+        } else { // as in last_unit_q8
+            uint8_t whole[LANES][256] = {0};
+            struct source copies = {.ahead = source->ahead};
+            for (int l = 0; l < LANES; l++)
+                copies.rows[l] = memcpy(whole[l], source->rows[l], bytes_of(f, n - at));
+            f->strip(&copies, &sink);
+        }
+        while (source->ahead.at < end) fetch_line(&source->ahead);
+        for (int t = 0; t < nx; t++) {
+            for (int q = 0; q < f->quads; q++)
+                acc[t] = add_quad(acc[t], dots[t][q], strips + q, x[t] + q, f->kind, f->halves,
+                                  f->offset);
+            x[t] += f->quads;
+        }
+    }
+}
+
+// nx: a constant, at least n_x; the rows that are not there are copies of the last.
+LP_INLINE void direct_q8(const struct q8_format *f, const uint8_t *w, size_t row_bytes, int n_rows,
+                         const void *const *x, int n_x, int nx, int64_t n_in, const uint8_t *next,
+                         float *out) {
+    struct source source = {.ahead = {next ? next : w, NULL},
+                            .lines = LANES / 4}; // all that is read
+    for (int r = 0; r < n_rows; r += LANES) {
+        const struct lp_act_quad *quads[DIRECT_X];
+        for (int t = 0; t < nx; t++) quads[t] = x[t < n_x ? t : n_x - 1];
+        for (int l = 0; l < LANES; l++)
+            source.rows[l] = w + (size_t)clamped(r + l, n_rows) * row_bytes;
+        for (int64_t first = 0; first < n_in; first += LP_Q8_PIECE) {
+            vfloat acc[DIRECT_X];
+            int64_t n = n_in - first < LP_Q8_PIECE ? n_in - first : LP_Q8_PIECE;
+            direct_piece_q8(f, &source, quads, nx, n, acc);
+            for (int t = 0; t < nx; t++)
+                if (t < n_x) store_sums(out + t * LP_MAT_ROWS + r, acc[t], first != 0);
+        }
+    }
+}
+
+// How many rows direct_q8 is to be made for, where that is faster than strips; else 0. Strips are
+// stored and loaded again, which costs as much as the products of several rows; but sums over strips
+// stay in registers, and units of 128 values gain less.
+LP_INLINE int direct_rows(const struct q8_format *f, int n_x) {
+    if (!f->strip || n_x > DIRECT_X) return 0;
+    if (n_x <= 2) return n_x;
+    if (f->quads == 1) return 0;
+    return n_x <= 4 ? 4 : n_x >= 7 ? 8 : 0;
+}
+
 // The kernel's `block`. While a piece is used, as many bytes of the next block are fetched.
 LP_INLINE void block_q8(const struct q8_format *f, const uint8_t *w, size_t row_bytes, int n_rows,
                         const void *const *x, int n_x, int64_t n_in, const uint8_t *next,
                         float *out) {
-    struct source source = {.ahead = {next ? next : w, NULL}};
+    switch (direct_rows(f, n_x)) {
+#define CASE(n)                                                                                    \
+    case n:                                                                                        \
+        direct_q8(f, w, row_bytes, n_rows, x, n_x, n, n_in, next, out);                            \
+        return;
+        CASE(1)
+#if DIRECT_X > 1
+        CASE(2)
+#endif
+#if DIRECT_X > 2
+        CASE(4) CASE(8)
+#endif
+#undef CASE
+    }
+    struct source source = {.ahead = {next ? next : w, NULL}, .lines = LANES / 8}; // half
     for (int r = 0; r < n_rows; r += LANES) {
         for (int l = 0; l < LANES; l++)
             source.rows[l] = w + (size_t)clamped(r + l, n_rows) * row_bytes;
@@ -261,7 +351,8 @@ LP_INLINE void dot_q8(__typeof__(((struct lp_cpu_mat_kernel *)0)->block) block,
     }                                                                                              \
     static void stem##_tile(const void *panel, int n_rows, const void *const *x, int n_x,          \
                             int64_t first, int64_t n, float *out) {                                \
-        tile_q8(panel, n_rows, x, n_x, first, n, stem.is_signed, turned_products(&stem), out);     \
+        tile_q8(panel, n_rows, x, n_x, first, n, stem.is_signed, stem.halves,                      \
+                turned_products(&stem), out);                                                      \
     }                                                                                              \
     static void stem##_expand(const struct lp_weight_quad *quads, int64_t n, float *out) {         \
         expand_q8(quads, n, stem.is_signed, out);                                                  \
@@ -274,7 +365,7 @@ LP_INLINE void dot_q8(__typeof__(((struct lp_cpu_mat_kernel *)0)->block) block,
         .unpack = stem##_unpack,                                                                   \
         .tile = stem##_tile,                                                                       \
         .expand = stem##_expand,                                                                   \
-        .axpy = lp_cpu_axpy_avx2,                                                                  \
+        .axpy = LP_CPU_AXPY_256,                                                                   \
     };
 
 #endif

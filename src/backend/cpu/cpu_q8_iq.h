@@ -204,13 +204,33 @@ BYTES(tq2_0) {
     return _mm256_sub_epi8(_mm256_and_si256(q, _mm256_set1_epi8(3)), _mm256_set1_epi8(1));
 }
 
-FORMAT(iq2_xxs, 256, 2);
-FORMAT(iq2_xs, 256, 2);
-FORMAT(iq2_s, 256, 2);
-FORMAT(iq3_xxs, 256, 2);
-FORMAT(iq3_s, 256, 2);
-FORMAT(iq1_s, 256, 2);
-FORMAT(iq1_m, 256, 2);
-FORMAT(tq2_0, 256, 2);
+STRIP(tq2_0) {
+    vfloat d = f16_column(rows, offsetof(struct lp_block_tq2_0, d));
+    for (int i = 0; i < 4; i++) { // 16 values of each group of a quad
+        vint raw[4];
+        columns(rows, 16 * (size_t)i, raw);
+        for (int g = 0; g < 4; g++) {
+            vint q[4];
+            for (int k = 0; k < 4; k++) q[k] = offset_bytes(shift_right(raw[k], 2 * g, 3), 1);
+            put(to, i / 2, g, i % 2, q);
+            to->strips[i / 2].scale[g] = d;
+        }
+    }
+}
+
+#if defined(__AVX512VBMI__)
+#include "backend/cpu/cpu_q8_grid.h"
+#define GRID_FORMAT(stem, kind, halves) STRIP_FORMAT(stem, 256, 2, true, kind, ANY_OFFSET, halves)
+#else
+#define GRID_FORMAT(stem, kind, halves) FORMAT(stem, 256, 2, kind, halves)
+#endif
+GRID_FORMAT(iq2_xxs, any, false);
+GRID_FORMAT(iq2_xs, any_halves, true);
+GRID_FORMAT(iq2_s, any_halves, true);
+GRID_FORMAT(iq3_xxs, any, false);
+GRID_FORMAT(iq3_s, any, false);
+GRID_FORMAT(iq1_s, any, false);
+GRID_FORMAT(iq1_m, any_halves, true);
+STRIP_FORMAT(tq2_0, 256, 2, true, offset, 1, false);
 
 #endif

@@ -44,18 +44,20 @@ STRIP(q2_k) {
     vint s[4], raw[4];
     columns(rows, 0, s);
     columns(rows, sizeof(struct lp_block_q2_k) - 16, raw); // d and dmin in the last four bytes
-    vfloat d = low_f16(raw[3]), dmin = high_f16(raw[3]);
+    vfloat d = low_f16(raw[3]), dmin = V_INT(mul_ps)(high_f16(raw[3]), V_INT(set1_ps)(1.0f / 128));
     for (int i = 0; i < 16; i++) { // two a group
         const int at = i / 2 % 4 + 4 * (i % 2);
         vint low = shift_right(s[i / 4], 0, 15), high = shift_right(s[i / 4], 4, 15);
-        to[i / 8].scale[at] = V_INT(mul_ps)(unsigned_byte(low, i % 4), d);
-        to[i / 8].min[at] = V_INT(mul_ps)(unsigned_byte(high, i % 4), dmin);
+        to->strips[i / 8].scale[at] = V_INT(mul_ps)(unsigned_byte(low, i % 4), d);
+        to->strips[i / 8].min[at] = V_INT(mul_ps)(unsigned_byte(high, i % 4), dmin);
     }
     for (int i = 0; i < 4; i++) { // 16 values of each group of a quad
         columns(rows, offsetof(struct lp_block_q2_k, qs) + 16 * (size_t)i, raw);
-        for (int k = 0; k < 4; k++)
-            for (int g = 0; g < 4; g++)
-                to[i / 2].q[8 * g + 4 * (i % 2) + k] = shift_right(raw[k], 2 * g, 3);
+        for (int g = 0; g < 4; g++) {
+            vint q[4];
+            for (int k = 0; k < 4; k++) q[k] = shift_right(raw[k], 2 * g, 3);
+            put(to, i / 2, g, i % 2, q);
+        }
     }
 }
 
@@ -92,7 +94,7 @@ STRIP(q3_k) { // q + 4: a set bit of hmask is worth 4
                        v_or(shift_right(b, 4, 15), shift_right(up, 2, 48))};
     for (int i = 0; i < 16; i++) {
         vfloat v = V_INT(sub_ps)(unsigned_byte(s[i / 4], i % 4), V_INT(set1_ps)(32.0f));
-        to[i / 8].scale[i / 2 % 4 + 4 * (i % 2)] = V_INT(mul_ps)(v, d);
+        to->strips[i / 8].scale[i / 2 % 4 + 4 * (i % 2)] = V_INT(mul_ps)(v, d);
     }
     for (int c = 0; c < 2; c++) { // halves of the groups
         vint high[4], raw[4];
@@ -100,13 +102,16 @@ STRIP(q3_k) { // q + 4: a set bit of hmask is worth 4
         for (int n = 0; n < 2; n++) {
             columns(rows, offsetof(struct lp_block_q3_k, qs) + 32 * (size_t)n + 16 * (size_t)c,
                     raw);
-            for (int k = 0; k < 4; k++)
-                for (int g = 0; g < 4; g++) {
-                    const int bit = 4 * n + g;
+            for (int g = 0; g < 4; g++) {
+                const int bit = 4 * n + g;
+                vint q[4];
+                for (int k = 0; k < 4; k++) {
                     vint four = bit < 2 ? shift_left(high[k], 2 - bit, 4)
                                         : shift_right(high[k], bit - 2, 4);
-                    to[n].q[8 * g + 4 * c + k] = v_or(shift_right(raw[k], 2 * g, 3), four);
+                    q[k] = offset_bytes(v_or(shift_right(raw[k], 2 * g, 3), four), 4);
                 }
+                put(to, n, g, c, q);
+            }
         }
     }
 }
@@ -141,7 +146,7 @@ BYTES(q5_k) { // the fifth bit is bit 4 quad + group of qh
                            _mm256_and_si256(qh, _mm256_set1_epi8(16)));
 }
 
-LP_INLINE void k_strip_scales(struct source *rows, struct strip *to) {
+LP_INLINE void k_strip_scales(struct source *rows, const struct sink *to) {
     vint head[4]; // d and min d, then 12 bytes of scales
     columns(rows, 0, head);
     vint low = every_byte(0x3f), a = head[1], b = head[2], c = head[3];
@@ -150,20 +155,23 @@ LP_INLINE void k_strip_scales(struct source *rows, struct strip *to) {
     vfloat d = low_f16(head[0]), dmin = high_f16(head[0]);
     for (int q = 0; q < 2; q++)
         for (int g = 0; g < 4; g++) {
-            to[q].scale[g] = V_INT(mul_ps)(unsigned_byte(s[q], g), d);
-            to[q].min[g] = V_INT(mul_ps)(unsigned_byte(m[q], g), dmin);
+            to->strips[q].scale[g] = V_INT(mul_ps)(unsigned_byte(s[q], g), d);
+            to->strips[q].min[g] = V_INT(mul_ps)(unsigned_byte(m[q], g), dmin);
         }
 }
 
 STRIP(q4_k) {
     k_strip_scales(rows, to);
     for (int p = 0; p < 4; p++) { // pairs of groups
-        vint raw[8], *q = to[p / 2].q + 16 * (p % 2);
-        columns(rows, offsetof(struct lp_block_q4_k, qs) + 32 * (size_t)p, raw);
-        columns(rows, offsetof(struct lp_block_q4_k, qs) + 32 * (size_t)p + 16, raw + 4);
-        for (int k = 0; k < 8; k++) {
-            q[k] = shift_right(raw[k], 0, 15);
-            q[8 + k] = shift_right(raw[k], 4, 15);
+        for (int h = 0; h < 2; h++) {
+            vint raw[4], low[4], high[4];
+            columns(rows, offsetof(struct lp_block_q4_k, qs) + (size_t)(32 * p + 16 * h), raw);
+            for (int k = 0; k < 4; k++) {
+                low[k] = shift_right(raw[k], 0, 15);
+                high[k] = shift_right(raw[k], 4, 15);
+            }
+            put(to, p / 2, 2 * (p % 2), h, low);
+            put(to, p / 2, 2 * (p % 2) + 1, h, high);
         }
     }
 }
@@ -174,13 +182,16 @@ STRIP(q5_k) {
     columns(rows, offsetof(struct lp_block_q5_k, qh), high);
     columns(rows, offsetof(struct lp_block_q5_k, qh) + 16, high + 4);
     for (int p = 0; p < 4; p++) {
-        vint raw[8], *q = to[p / 2].q + 16 * (p % 2);
-        columns(rows, offsetof(struct lp_block_q5_k, qs) + 32 * (size_t)p, raw);
-        columns(rows, offsetof(struct lp_block_q5_k, qs) + 32 * (size_t)p + 16, raw + 4);
-        for (int k = 0; k < 8; k++) {
-            q[k] = v_or(shift_right(raw[k], 0, 15), shift_left(high[k], 4, 16));
-            q[8 + k] = v_or(shift_right(raw[k], 4, 15), shift_left(high[k], 3, 16));
-            high[k] = V_INT(srli_epi16)(high[k], 2);
+        for (int h = 0; h < 2; h++) {
+            vint raw[4], even[4], odd[4], *fifth = high + 4 * h;
+            columns(rows, offsetof(struct lp_block_q5_k, qs) + (size_t)(32 * p + 16 * h), raw);
+            for (int k = 0; k < 4; k++) {
+                even[k] = v_or(shift_right(raw[k], 0, 15), shift_left(fifth[k], 4, 16));
+                odd[k] = v_or(shift_right(raw[k], 4, 15), shift_left(fifth[k], 3, 16));
+                fifth[k] = V_INT(srli_epi16)(fifth[k], 2);
+            }
+            put(to, p / 2, 2 * (p % 2), h, even);
+            put(to, p / 2, 2 * (p % 2) + 1, h, odd);
         }
     }
 }
@@ -208,19 +219,22 @@ STRIP(q6_k) {
     columns(rows, sizeof(struct lp_block_q6_k) - 16, end); // d in the last two bytes
     vfloat d = high_f16(end[3]);
     for (int i = 0; i < 16; i++) // two a group
-        to[i / 8].scale[i / 2 % 4 + 4 * (i % 2)] = V_INT(mul_ps)(signed_byte(s[i / 4], i % 4), d);
+        to->strips[i / 8].scale[i / 2 % 4 + 4 * (i % 2)] =
+            V_INT(mul_ps)(signed_byte(s[i / 4], i % 4), d);
     for (int i = 0; i < 4; i++) { // 16 values of each group of a quad
         const size_t n = (size_t)(i / 2), c = (size_t)(i % 2);
-        vint low[4], mid[4], high[4], *q = to[n].q + 4 * c;
+        vint low[4], mid[4], high[4], q[4][4];
         columns(rows, 64 * n + 16 * c, low);
         columns(rows, 64 * n + 32 + 16 * c, mid);
         columns(rows, offsetof(struct lp_block_q6_k, qh) + 32 * n + 16 * c, high);
         for (int k = 0; k < 4; k++) {
-            q[k] = v_or(shift_right(low[k], 0, 15), shift_left(high[k], 4, 48));
-            q[8 + k] = v_or(shift_right(mid[k], 0, 15), shift_left(high[k], 2, 48));
-            q[16 + k] = v_or(shift_right(low[k], 4, 15), shift_right(high[k], 0, 48));
-            q[24 + k] = v_or(shift_right(mid[k], 4, 15), shift_right(high[k], 2, 48));
+            q[0][k] = v_or(shift_right(low[k], 0, 15), shift_left(high[k], 4, 48));
+            q[1][k] = v_or(shift_right(mid[k], 0, 15), shift_left(high[k], 2, 48));
+            q[2][k] = v_or(shift_right(low[k], 4, 15), shift_right(high[k], 0, 48));
+            q[3][k] = v_or(shift_right(mid[k], 4, 15), shift_right(high[k], 2, 48));
+            for (int g = 0; g < 4; g++) q[g][k] = offset_bytes(q[g][k], 32);
         }
+        for (int g = 0; g < 4; g++) put(to, (int)n, g, (int)c, q[g]);
     }
 }
 
@@ -256,10 +270,12 @@ STRIP(iq4_xs) {
         vint high = v_and(V_INT(srli_epi32)(head[0], 16 + 2 * g), V_INT(set1_epi32)(3));
         vint s = v_or(low, V_INT(slli_epi32)(high, 4));
         s = V_INT(sub_epi32)(s, V_INT(set1_epi32)(32));
-        to[g / 4].scale[g % 4] = V_INT(mul_ps)(V_INT(cvtepi32_ps)(s), d);
-        vint *q = to[g / 4].q + 8 * (g % 4);
+        to->strips[g / 4].scale[g % 4] = V_INT(mul_ps)(V_INT(cvtepi32_ps)(s), d);
+        vint q[8];
         columns(rows, offsetof(struct lp_block_iq4_xs, qs) + 16 * (size_t)g, q);
         look_up_nibbles(q, table);
+        put(to, g / 4, g % 4, 0, q);
+        put(to, g / 4, g % 4, 1, q + 4);
     }
 }
 

@@ -28,10 +28,16 @@ LP_INLINE __m256i look_up(const int8_t table[16], __m256i nibbles) {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(load_16(table)), nibbles);
 }
 
+// All eight columns of a group.
+LP_INLINE void put_group(const struct sink *to, size_t g, const vint *q) {
+    put(to, 0, (int)g, 0, q);
+    put(to, 0, (int)g, 1, q + 4);
+}
+
 // d and m, two f16 at the head of a block: the min is -m
-LP_INLINE void set_scale_min(struct source *rows, size_t at, size_t g, struct strip *to) {
-    to->scale[g] = f16_column(rows, at);
-    to->min[g] = V_INT(sub_ps)(V_INT(set1_ps)(-0.0f), f16_column(rows, at + 2));
+LP_INLINE void set_scale_min(struct source *rows, size_t at, size_t g, const struct sink *to) {
+    to->strips->scale[g] = f16_column(rows, at);
+    to->strips->min[g] = V_INT(sub_ps)(V_INT(set1_ps)(-0.0f), f16_column(rows, at + 2));
 }
 
 // Bits 4k .. 4k + 3 of each lane of qh as 16 in the four bytes of q[k]: the factor puts bit i at
@@ -55,11 +61,13 @@ BYTES(q8_0) {
 STRIP(q8_0) {
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_q8_0);
-        vint *q = to->q + 8 * g;
-        columns(rows, at + 2, q);
-        columns(rows, at + 18, q + 4);
-        for (int k = 0; k < 8; k++) q[k] = any_bytes(q[k]);
-        to->scale[g] = f16_column(rows, at);
+        for (size_t h = 0; h < 2; h++) {
+            vint q[4];
+            columns(rows, at + 2 + 16 * h, q);
+            for (int k = 0; k < 4; k++) q[k] = any_bytes(q[k]);
+            put(to, 0, (int)g, (int)h, q);
+        }
+        to->strips->scale[g] = f16_column(rows, at);
     }
 }
 
@@ -75,10 +83,12 @@ BYTES(q4_0) {
 STRIP(q4_0) {
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_q4_0);
-        vint *q = to->q + 8 * g;
+        vint q[8];
         columns(rows, at + 2, q);
         split_nibbles(q);
-        to->scale[g] = f16_column(rows, at);
+        for (int k = 0; k < 8; k++) q[k] = offset_bytes(q[k], 8);
+        put_group(to, g, q);
+        to->strips->scale[g] = f16_column(rows, at);
     }
 }
 
@@ -94,9 +104,10 @@ BYTES(q4_1) {
 STRIP(q4_1) {
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_q4_1);
-        vint *q = to->q + 8 * g;
+        vint q[8];
         columns(rows, at + 4, q);
         split_nibbles(q);
+        put_group(to, g, q);
         set_scale_min(rows, at, g, to);
     }
 }
@@ -114,11 +125,13 @@ BYTES(q5_0) {
 STRIP(q5_0) {
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_q5_0);
-        vint *q = to->q + 8 * g;
+        vint q[8];
         columns(rows, at + 6, q);
         split_nibbles(q);
         add_fifth_bits(q, dword_column(rows, at + 2));
-        to->scale[g] = f16_column(rows, at);
+        for (int k = 0; k < 8; k++) q[k] = offset_bytes(q[k], 16);
+        put_group(to, g, q);
+        to->strips->scale[g] = f16_column(rows, at);
     }
 }
 
@@ -135,10 +148,11 @@ BYTES(q5_1) {
 STRIP(q5_1) {
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_q5_1);
-        vint *q = to->q + 8 * g;
+        vint q[8];
         columns(rows, at + 8, q);
         split_nibbles(q);
         add_fifth_bits(q, dword_column(rows, at + 4));
+        put_group(to, g, q);
         set_scale_min(rows, at, g, to);
     }
 }
@@ -156,10 +170,11 @@ STRIP(iq4_nl) {
     const vint table = any_bytes(byte_table(load_16(lp_codebooks_iq4_nl)));
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_iq4_nl);
-        vint *q = to->q + 8 * g;
+        vint q[8];
         columns(rows, at + 2, q);
         look_up_nibbles(q, table);
-        to->scale[g] = f16_column(rows, at);
+        put_group(to, g, q);
+        to->strips->scale[g] = f16_column(rows, at);
     }
 }
 
@@ -177,12 +192,13 @@ STRIP(mxfp4) {
     const vint table = any_bytes(byte_table(load_16(lp_codebooks_fp4)));
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_mxfp4);
-        vint *q = to->q + 8 * g;
+        vint q[8];
         columns(rows, at + 1, q);
         look_up_nibbles(q, table);
+        put_group(to, g, q);
         float scales[LANES];
         for (int l = 0; l < LANES; l++) scales[l] = lp_blocks_mxfp4_scale(rows->rows[l][at]);
-        to->scale[g] = V_INT(loadu_ps)(scales);
+        to->strips->scale[g] = V_INT(loadu_ps)(scales);
     }
 }
 
@@ -216,6 +232,6 @@ STRIP_FORMAT(q5_0, 32, 1, true, offset, 16, false);
 STRIP_FORMAT(q5_1, 32, 1, false, min, 0, false);
 STRIP_FORMAT(iq4_nl, 32, 1, true, any, ANY_OFFSET, false);
 STRIP_FORMAT(mxfp4, 32, 1, true, any, ANY_OFFSET, false);
-FORMAT(nvfp4, 64, 1);
+FORMAT(nvfp4, 64, 1, any_halves, true);
 
 #endif

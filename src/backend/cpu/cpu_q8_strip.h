@@ -1,5 +1,5 @@
 // The 8-bit kernels' products. Weights are met in strips: as many rows as a vector has 32-bit lanes
-// (LANES: 16 with AVX-512 VNNI, 8 with AVX2), a row a lane, four of its values in each lane's
+// (LANES: 16 with AVX-512 VNNI, 8 with AVX2 and NEON), a row a lane, four of its values in each lane's
 // bytes. So an instruction multiplies LANES rows by four activations that are the same for all of
 // them (a broadcast), no sum ever crosses lanes, and a strip once decoded serves any number of
 // tokens.
@@ -7,23 +7,34 @@
 // Per (weight row, activation row), whatever the call's other rows, the vector's width or the way
 // the strip was decoded (rule B2), in float32:
 //
-//     types without a min:  acc = acc + (dot - offset * sum) * (scale * d)
-//     types with a min:     acc = acc + (scale * dot - min * sum) * d
+//     one scale a group:            acc = acc + dot * (scale * d)
+//     a scale for each half of it:  acc = acc + (dot0 * scale0 + dot1 * scale1) * d
+//     one scale and min a group:    acc = acc + (scale * dot - min * sum) * d
+//     both for each half of it:     acc = acc + (dot0 * scale0 + dot1 * scale1
+//                                                - min0 * sum0 - min1 * sum1) * d
 //
-// group after group (or half group), where dot is the integer product of the weights' unsigned
-// bytes (w = byte - offset) and the activations, d the activations' scale and sum their sum; dot -
-// offset * sum is exact. acc starts anew with each piece of LP_Q8_PIECE values: y = acc of piece 0
-// + acc of piece 1 + ...
+// group after group, from the left, every sum fused with its product. dot is the integer product of
+// the weights' bytes and the activations, d the activations' scale, sum their sum. Bytes that are
+// kept raised (w = byte - offset) give dot + offset * sum, from which dot is had exactly. acc starts
+// anew with each piece of LP_Q8_PIECE values: y = acc of piece 0 + acc of
+// piece 1 + ...
 #ifndef LP_BACKEND_CPU_CPU_Q8_STRIP_H
 #define LP_BACKEND_CPU_CPU_Q8_STRIP_H
 
-#include <immintrin.h>
 #include <stddef.h>
 #include <string.h>
 
 #include "backend/cpu/cpu_matmul.h"
+#include "backend/cpu/cpu_vec256.h"
 
 #define LP_INLINE static inline __attribute__((always_inline))
+// Before a loop whose counter must become a constant: of shifts, of permutations, of places in arrays
+// that are to be registers.
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 #define LP_Q8_PIECE 512 // values of a piece: a strip of them stays in the L1 cache
 #define PIECE_QUADS (LP_Q8_PIECE / LP_QUAD_VALUES)
 
@@ -147,12 +158,13 @@ LP_INLINE void fetch_line(struct ahead *ahead) {
 struct source {
     const uint8_t *rows[LANES];
     struct ahead ahead;
+    int lines; // to fetch for every 16 bytes read of each row
 };
 
 // 16 bytes of each row, from `at`, as four columns: lane i of out[k] holds bytes 4k .. 4k + 3 of
 // row i.
 LP_INLINE void columns(struct source *s, size_t at, vint *out) {
-    for (int i = 0; i < LANES / 8; i++) fetch_line(&s->ahead); // half as much as is read
+    for (int i = 0; i < s->lines; i++) fetch_line(&s->ahead);
     vint a = load_16_of(s->rows, at), b = load_16_of(s->rows + 1, at),
          c = load_16_of(s->rows + 2, at), d = load_16_of(s->rows + 3, at);
     vint ab = V_INT(unpacklo_epi32)(a, b), cd = V_INT(unpacklo_epi32)(c, d);
@@ -201,7 +213,8 @@ LP_INLINE vfloat signed_byte(vint v, int n) {
 // ---- a strip
 
 // One quad of LANES rows. Scale and min of the first 16 values of group g are those numbered g, of
-// the second 16 those numbered g + 4; types with one scale for both leave the latter unset.
+// the second 16 those numbered g + 4; types with one scale or min for both leave the latter unset.
+// Mins of halves are divided by 128 (lp_act_quad.half).
 struct strip {
     vint q[LP_QUAD_VALUES / 4]; // q[k]: values 4k .. 4k + 3
     vfloat scale[8], min[8];
@@ -210,18 +223,16 @@ struct strip {
 // How the bytes of a strip are to be read.
 enum strip_kind {
     STRIP_MIN,    // 0..31, types with a min
-    STRIP_OFFSET, // 0..63 (with VNNI to 255), w = q - offset
-    STRIP_SIGNED, // -128..127; AVX2 only
+    STRIP_OFFSET, // 0..63, w = q - offset; with VNNI 0..255 and the offset is 128 for all types
+    STRIP_SIGNED, // -128..127; not with VNNI
 };
 
 // Signed bytes as either set of instructions wants them: VNNI moves them up to 0..255, which the
 // pair sums of AVX2 could not hold.
 #if LANES == 16
-#define STRIP_ANY STRIP_OFFSET
 #define ANY_OFFSET 128
 #define ANY_FLIP 0x80
 #else
-#define STRIP_ANY STRIP_SIGNED
 #define ANY_OFFSET 0
 #define ANY_FLIP 0
 #endif
@@ -229,26 +240,129 @@ enum strip_kind {
 LP_INLINE vint any_bytes(vint v) {
     return ANY_FLIP ? V_SI(xor)(v, every_byte(ANY_FLIP)) : v;
 }
+// Bytes w + offset as STRIP_OFFSET wants them
+LP_INLINE vint offset_bytes(vint v, int offset) {
+    return LANES == 16 ? V_INT(add_epi8)(v, every_byte(128 - offset)) : v;
+}
 
-// dot[t] = the integer products of n columns with 4 n activations of each of nx rows.
+// Where a unit's columns go as they are decoded. For many activation rows: into strips, to be used
+// again and again. For a few: nowhere, they are multiplied at once.
+struct sink {
+    struct strip *strips;               // the unit's quads; scales and mins go there in any case
+    int nx;                             // activation rows to multiply at once, or 0
+    const struct lp_act_quad *const *x; // [nx] their quads of the unit
+    vint (*dots)[2][8]; // [nx] products: of quad and half group, numbered as the scales are
+    enum strip_kind kind;
+};
+
+// dots: dot[t] = the integer products of n columns with 4 n activations of each of nx rows.
+// group_dots: the products, less the offset, of group g, or with `halves` of its half h, as floats.
 #if LANES == 16
 
 #define MAX_TILE 8 // activation rows of a product: as the registers allow
 
-LP_INLINE void dots(const vint *q, int n, const int8_t *const *x, int nx, enum strip_kind kind,
-                    vint *dot) {
-    (void)kind;
+// The sums start at what the offset of the bytes adds too much, so that its removal costs nothing.
+LP_INLINE void group_dots(const struct strip *strip, const struct lp_act_quad *const *x, int nx,
+                          int g, int h, bool halves, enum strip_kind kind, float offset,
+                          vfloat *out) {
+    (void)offset;
+    const vint *q = strip->q + 8 * g + 4 * h;
+    const int n = halves ? 4 : 8;
     const int chains = nx <= 2 ? 2 : 1; // few rows wait for each other's sums
     vint sum[2][MAX_TILE];
-    for (int t = 0; t < chains * nx; t++) sum[t / nx][t % nx] = _mm512_setzero_si512();
+    for (int t = 0; t < nx; t++) {
+        const bool raised = kind == STRIP_OFFSET;
+        sum[0][t] = raised ? _mm512_set1_epi32(x[t]->half[g + 4 * h]) : _mm512_setzero_si512();
+        sum[1][t] =
+            raised && !halves ? _mm512_set1_epi32(x[t]->half[g + 4]) : _mm512_setzero_si512();
+    }
     for (int k = 0; k < n; k++)
         for (int t = 0; t < nx; t++) {
-            vint *to = &sum[k % chains][t], xv = _mm512_set1_epi32((int)load_u32(x[t] + 4 * k));
+            vint *to = &sum[k % chains][t];
+            vint xv = _mm512_set1_epi32((int)load_u32(x[t]->q + 32 * g + 16 * h + 4 * k));
             *to = _mm512_dpbusd_epi32(*to, q[k], xv);
         }
     for (int t = 0; t < nx; t++)
-        dot[t] = chains == 1 ? sum[0][t] : _mm512_add_epi32(sum[0][t], sum[1][t]);
+        out[t] = _mm512_cvtepi32_ps(chains == 2 || (kind == STRIP_OFFSET && !halves)
+                                        ? _mm512_add_epi32(sum[0][t], sum[1][t])
+                                        : sum[0][t]);
 }
+
+#elif defined(__aarch64__)
+
+#define MAX_TILE 4
+
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+
+// An instruction multiplies eight values of two rows with those of two activation rows. Two columns
+// side by side are eight values of each of four rows.
+LP_INLINE void dots(const vint *q, int n, const int8_t *const *x, int nx, enum strip_kind kind,
+                    vint *dot) {
+    (void)kind;
+    int32x4_t sum[MAX_TILE / 2][4]; // of rows 2i and 2i + 1: a pair of tokens for each
+    for (int p = 0; p < (nx + 1) / 2; p++)
+        for (int i = 0; i < 4; i++) sum[p][i] = vdupq_n_s32(0);
+    for (int k = 0; k < n; k += 2) {
+        const vint low = V_INT(unpacklo_epi32)(q[k], q[k + 1]),
+                   high = V_INT(unpackhi_epi32)(q[k], q[k + 1]);
+        const int8x16_t w[4] = {(int8x16_t)low.lo, (int8x16_t)high.lo, (int8x16_t)low.hi,
+                                (int8x16_t)high.hi};
+        for (int p = 0; p < (nx + 1) / 2; p++) {
+            int second = 2 * p + 1 < nx ? 2 * p + 1 : 2 * p;
+            int8x16_t xv = vcombine_s8(vld1_s8(x[2 * p] + 4 * k), vld1_s8(x[second] + 4 * k));
+            for (int i = 0; i < 4; i++) sum[p][i] = vmmlaq_s32(sum[p][i], w[i], xv);
+        }
+    }
+    for (int t = 0; t < nx; t++) {
+        const int32x4_t *s = sum[t / 2];
+        dot[t].lo = (__m128i)(t % 2 ? vuzp2q_s32(s[0], s[1]) : vuzp1q_s32(s[0], s[1]));
+        dot[t].hi = (__m128i)(t % 2 ? vuzp2q_s32(s[2], s[3]) : vuzp1q_s32(s[2], s[3]));
+    }
+}
+
+#elif defined(__ARM_FEATURE_DOTPROD)
+
+LP_INLINE void dots(const vint *q, int n, const int8_t *const *x, int nx, enum strip_kind kind,
+                    vint *dot) {
+    (void)kind;
+    for (int t = 0; t < nx; t++) {
+        int32x4_t low = vdupq_n_s32(0), high = low;
+        for (int k = 0; k < n; k += 4) {
+            const int8x16_t xv = vld1q_s8(x[t] + 4 * k);
+#define STEP(i)                                                                                    \
+    low = vdotq_laneq_s32(low, (int8x16_t)q[k + (i)].lo, xv, i);                                   \
+    high = vdotq_laneq_s32(high, (int8x16_t)q[k + (i)].hi, xv, i);
+            STEP(0) STEP(1) STEP(2) STEP(3)
+#undef STEP
+        }
+        dot[t] = (vint){(__m128i)low, (__m128i)high};
+    }
+}
+
+#else
+
+// Four products of each row, summed: two of them fit in 16 bits.
+LP_INLINE int32x4_t add_products(int32x4_t sum, __m128i w, int8x16_t x) {
+    int16x8_t low = vmull_s8((int8x8_t)vget_low_u8(w), vget_low_s8(x));
+    int16x8_t high = vmull_high_s8((int8x16_t)w, x);
+    return vpadalq_s16(sum, vpaddq_s16(low, high));
+}
+
+LP_INLINE void dots(const vint *q, int n, const int8_t *const *x, int nx, enum strip_kind kind,
+                    vint *dot) {
+    (void)kind;
+    for (int t = 0; t < nx; t++) {
+        int32x4_t low = vdupq_n_s32(0), high = low;
+        for (int k = 0; k < n; k++) {
+            const int8x16_t xv = (int8x16_t)vdupq_n_u32(load_u32(x[t] + 4 * k));
+            low = add_products(low, q[k].lo, xv);
+            high = add_products(high, q[k].hi, xv);
+        }
+        dot[t] = (vint){(__m128i)low, (__m128i)high};
+    }
+}
+
+#endif
 
 #else
 
@@ -276,55 +390,134 @@ LP_INLINE void dots(const vint *q, int n, const int8_t *const *x, int nx, enum s
 
 #endif
 
-// The float half of a product: one scale's worth of values.
-LP_INLINE vfloat add_dot(vfloat acc, vint dot, vfloat scale, vfloat min, float sum, float d,
-                         enum strip_kind kind, vfloat offset) {
-    vfloat v = V_INT(cvtepi32_ps)(dot);
-    if (kind == STRIP_MIN) {
-        v = V_INT(fnmadd_ps)(min, V_INT(set1_ps)(sum), V_INT(mul_ps)(scale, v));
-        return V_INT(fmadd_ps)(v, V_INT(set1_ps)(d), acc);
+// The integer products of half h of group g with one row; raised bytes of VNNI lose their offset.
+LP_INLINE vint half_dot(const vint *q, const struct lp_act_quad *x, int g, int h,
+                        enum strip_kind kind) {
+#if LANES == 16
+    vint dot =
+        kind == STRIP_OFFSET ? _mm512_set1_epi32(x->half[g + 4 * h]) : _mm512_setzero_si512();
+    for (int k = 0; k < 4; k++) {
+        vint xv = _mm512_set1_epi32((int)load_u32(x->q + 32 * g + 16 * h + 4 * k));
+        dot = _mm512_dpbusd_epi32(dot, q[k], xv);
     }
-    if (kind == STRIP_OFFSET) v = V_INT(fnmadd_ps)(offset, V_INT(set1_ps)(sum), v);
-    return V_INT(fmadd_ps)(v, V_INT(mul_ps)(scale, V_INT(set1_ps)(d)), acc);
+    return dot;
+#else
+    const int8_t *values = x->q + 32 * g + 16 * h;
+    vint dot;
+    dots(q, 4, &values, 1, kind, &dot);
+    return dot;
+#endif
+}
+
+// Half h of group g of a quad: four columns.
+LP_INLINE void put(const struct sink *to, int quad, int g, int h, const vint *q) {
+    for (int t = 0; t < to->nx; t++)
+        to->dots[t][quad][g + 4 * h] = half_dot(q, to->x[t] + quad, g, h, to->kind);
+    if (to->nx == 0)
+        for (int k = 0; k < 4; k++) to->strips[quad].q[8 * g + 4 * h + k] = q[k];
+}
+
+LP_INLINE vfloat half_sum(const struct lp_act_quad *x, int i) {
+    return V_INT(cvtepi32_ps)(V_INT(set1_epi32)(x->half[i]));
+}
+
+// A dot as a float, less the offset where the integers still have it.
+LP_INLINE vfloat to_float(vint dot, const struct lp_act_quad *x, int g, int h, bool halves,
+                          enum strip_kind kind, float offset) {
+    vfloat v = V_INT(cvtepi32_ps)(dot);
+    if (LANES == 16 || kind != STRIP_OFFSET) return v;
+    return halves ? V_INT(fmadd_ps)(V_INT(set1_ps)(offset / 128), half_sum(x, g + 4 * h), v)
+                  : V_INT(fnmadd_ps)(V_INT(set1_ps)(offset), V_INT(set1_ps)(x->sum[g]), v);
+}
+
+#if LANES == 8
+LP_INLINE void group_dots(const struct strip *strip, const struct lp_act_quad *const *x, int nx,
+                          int g, int h, bool halves, enum strip_kind kind, float offset,
+                          vfloat *out) {
+    const int8_t *q[MAX_TILE];
+    vint dot[MAX_TILE];
+    for (int t = 0; t < nx; t++) q[t] = x[t]->q + 32 * g + 16 * h;
+    dots(strip->q + 8 * g + 4 * h, halves ? 4 : 8, q, nx, kind, dot);
+    for (int t = 0; t < nx; t++) out[t] = to_float(dot[t], x[t], g, h, halves, kind, offset);
+}
+#endif
+
+// acc with one activation row's group g. dot: of the group, with `halves` of its first and second
+// half.
+LP_INLINE vfloat add_group(vfloat acc, vfloat dot, vfloat second, const struct strip *s,
+                           const struct lp_act_quad *x, int g, enum strip_kind kind, bool halves) {
+    const vfloat d = V_INT(set1_ps)(x->d[g]), *scale = s->scale + g, *min = s->min + g;
+    if (kind != STRIP_MIN && !halves) return V_INT(fmadd_ps)(dot, V_INT(mul_ps)(scale[0], d), acc);
+    vfloat v = V_INT(mul_ps)(dot, scale[0]);
+    if (halves) v = V_INT(fmadd_ps)(second, scale[4], v);
+    if (kind == STRIP_MIN && halves) {
+        v = V_INT(fmadd_ps)(min[0], half_sum(x, g), v);
+        v = V_INT(fmadd_ps)(min[4], half_sum(x, g + 4), v);
+    } else if (kind == STRIP_MIN)
+        v = V_INT(fnmadd_ps)(min[0], V_INT(set1_ps)(x->sum[g]), v);
+    return V_INT(fmadd_ps)(v, d, acc);
+}
+
+// A quad whose integer products with one row are known.
+LP_INLINE vfloat add_quad(vfloat acc, const vint *dots, const struct strip *s,
+                          const struct lp_act_quad *x, enum strip_kind kind, bool halves,
+                          float offset) {
+    for (int g = 0; g < 4; g++) {
+        vint first = halves ? dots[g] : V_INT(add_epi32)(dots[g], dots[g + 4]);
+        vfloat dot = to_float(first, x, g, 0, halves, kind, offset), second = dot;
+        if (halves) second = to_float(dots[g + 4], x, g, 1, true, kind, offset);
+        acc = add_group(acc, dot, second, s, x, g, kind, halves);
+    }
+    return acc;
+}
+
+LP_INLINE void store_sums(float *y, vfloat acc, bool add) {
+    V_INT(storeu_ps)(y, add ? V_INT(add_ps)(V_INT(loadu_ps)(y), acc) : acc);
 }
 
 // One piece of a strip with nx activation rows: stored to, or added to, out[t * LP_MAT_ROWS].
 LP_INLINE void product(const struct strip *strip, int64_t n_quads,
                        const struct lp_act_quad *const *x, int nx, enum strip_kind kind,
-                       bool halves, float offset_, struct ahead *ahead, int64_t lines, bool add,
+                       bool halves, float offset, struct ahead *ahead, int64_t lines, bool add,
                        float *out) {
-    vfloat acc[MAX_TILE], offset = V_INT(set1_ps)(offset_);
+    vfloat acc[MAX_TILE];
     for (int t = 0; t < nx; t++) acc[t] = V_INT(setzero_ps)();
-    for (int64_t i = 0; i < n_quads; i++)
+    for (int64_t i = 0; i < n_quads; i++) {
+        const struct lp_act_quad *quads[MAX_TILE];
+        for (int t = 0; t < nx; t++) quads[t] = x[t] + i;
         for (int g = 0; g < 4; g++) {
             for (int64_t line = 0; line < lines && ahead->at < ahead->end; line++)
                 fetch_line(ahead);
-            for (int h = 0; h < 1 + halves; h++) {
-                const struct strip *s = strip + i;
-                const int8_t *q[MAX_TILE];
-                vint dot[MAX_TILE];
-                for (int t = 0; t < nx; t++) q[t] = x[t][i].q + 32 * g + 16 * h;
-                dots(s->q + 8 * g + 4 * h, halves ? 4 : 8, q, nx, kind, dot);
-                for (int t = 0; t < nx; t++)
-                    acc[t] = add_dot(acc[t], dot[t], s->scale[g + 4 * h], s->min[g + 4 * h],
-                                     halves ? x[t][i].half[g + 4 * h] : x[t][i].sum[g],
-                                     x[t][i].d[g], kind, offset);
-            }
+            vfloat dot[MAX_TILE], second[MAX_TILE];
+            group_dots(strip + i, quads, nx, g, 0, halves, kind, offset, dot);
+            if (halves) group_dots(strip + i, quads, nx, g, 1, true, kind, offset, second);
+            for (int t = 0; t < nx; t++)
+                acc[t] = add_group(acc[t], dot[t], halves ? second[t] : dot[t], strip + i, quads[t],
+                                   g, kind, halves);
         }
-    for (int t = 0; t < nx; t++) {
-        float *y = out + t * LP_MAT_ROWS;
-        V_INT(storeu_ps)(y, add ? V_INT(add_ps)(V_INT(loadu_ps)(y), acc[t]) : acc[t]);
     }
+    for (int t = 0; t < nx; t++) store_sums(out + t * LP_MAT_ROWS, acc[t], add);
 }
 
-// All n_x activation rows, MAX_TILE at a time; x[t] begins at quad 0 of the row, the piece at
-// first_quad.
+#include "backend/cpu/cpu_q8_amx.h"
+
+// All n_x activation rows, MAX_TILE at a time, with AMX AMX_TILE as long as there are so many; x[t]
+// begins at quad 0 of the row, the piece at first_quad.
 LP_INLINE void products(const struct strip *strip, int64_t n_quads, const void *const *x, int n_x,
                         int64_t first_quad, enum strip_kind kind, bool halves, float offset,
                         struct ahead ahead, float *out) {
     const int64_t n_groups = (n_x + MAX_TILE - 1) / MAX_TILE * n_quads * 4;
     const int64_t lines = ((ahead.end - ahead.at) / 64 + n_groups) / n_groups; // a group
-    for (int t = 0; t < n_x; t += MAX_TILE, out += MAX_TILE * LP_MAT_ROWS) {
+    int t = 0;
+#if defined(LP_AMX_TILES)
+    for (; n_x - t >= AMX_TILE; t += AMX_TILE, out += AMX_TILE * LP_MAT_ROWS) {
+        const struct lp_act_quad *rows[AMX_TILE];
+        for (int i = 0; i < AMX_TILE; i++)
+            rows[i] = (const struct lp_act_quad *)x[t + i] + first_quad;
+        amx_product(strip, n_quads, rows, kind, halves, &ahead, 2 * lines, first_quad != 0, out);
+    }
+#endif
+    for (; t < n_x; t += MAX_TILE, out += MAX_TILE * LP_MAT_ROWS) {
         const struct lp_act_quad *rows[MAX_TILE];
         int nx = n_x - t < MAX_TILE ? n_x - t : MAX_TILE;
         for (int i = 0; i < nx; i++) rows[i] = (const struct lp_act_quad *)x[t + i] + first_quad;
@@ -352,13 +545,20 @@ PRODUCTS(min, STRIP_MIN, false)
 PRODUCTS(min_halves, STRIP_MIN, true)
 PRODUCTS(offset, STRIP_OFFSET, false)
 PRODUCTS(offset_halves, STRIP_OFFSET, true)
-#if LANES == 16
+#if LANES == 16 // bytes of all signed types are raised by 128
 #define products_any products_offset
 #define products_any_halves products_offset_halves
+#define KIND_any STRIP_OFFSET
 #else
 PRODUCTS(any, STRIP_SIGNED, false)
 PRODUCTS(any_halves, STRIP_SIGNED, true)
+#define KIND_any STRIP_SIGNED
 #endif
+#define KIND_any_halves KIND_any
+#define KIND_min STRIP_MIN
+#define KIND_min_halves STRIP_MIN
+#define KIND_offset STRIP_OFFSET
+#define KIND_offset_halves STRIP_OFFSET
 #undef PRODUCTS
 
 #endif

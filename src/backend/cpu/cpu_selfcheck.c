@@ -5,34 +5,54 @@
 #include <math.h>
 #include <string.h>
 
+#include "backend/cpu/cpu_grid_codes.h"
 #include "backend/cpu/cpu_lanes.h"
 #include "backend/cpu/cpu_matmul.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "quant/blocks.h"
 
-#if defined(__x86_64__)
-#define VNNI_ROW(stem, type)                                                                       \
-    {"matmul", "vnni_" #stem, LP_TYPE_##type, LP_CPU_LEVEL_VNNI, &lp_cpu_mat_vnni_##stem},
-#define AVX2_ROW(stem, type)                                                                       \
-    {"matmul", "avx2_" #stem, LP_TYPE_##type, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_##stem},
-#endif
+#define ROW(level, isa, stem, type)                                                                \
+    {"matmul", #isa "_" #stem, LP_TYPE_##type, LP_CPU_LEVEL_##level, &lp_cpu_mat_##isa##_##stem},
+#define DEQUANT_ROW(level, isa)                                                                    \
+    {"matmul", #isa "_dequant", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_##level,                          \
+     &lp_cpu_mat_##isa##_dequant},
+#define FLOAT_LIST(X) X(f32, F32) X(f16, F16) X(bf16, BF16) X(f8_e4m3, F8_E4M3)
 
+#define VBMI_ROW(stem, type) ROW(VBMI, vbmi, stem, type)
+#define AMX_ROW(stem, type) ROW(AMX, amx, stem, type)
+#define VNNI_ROW(stem, type) ROW(VNNI, vnni, stem, type)
+#define AVX512_ROW(stem, type) ROW(AVX512, avx512, stem, type)
+#define AVX2_ROW(stem, type) ROW(AVX2, avx2, stem, type)
+#define I8MM_ROW(stem, type) ROW(I8MM, i8mm, stem, type)
+#define DOTPROD_ROW(stem, type) ROW(DOTPROD, dotprod, stem, type)
+#define NEON_ROW(stem, type) ROW(NEON, neon, stem, type)
+
+// clang-format off
 static const struct lp_kernel candidates[] = {
 #if defined(__x86_64__)
-    LP_CPU_Q8_LIST(VNNI_ROW) LP_CPU_Q8_LIST(AVX2_ROW){"matmul", "avx2_f32", LP_TYPE_F32,
-                                                      LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f32},
-    {"matmul", "avx2_f16", LP_TYPE_F16, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f16},
-    {"matmul", "avx2_bf16", LP_TYPE_BF16, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_bf16},
-    {"matmul", "avx2_f8_e4m3", LP_TYPE_F8_E4M3, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_f8_e4m3},
-    {"matmul", "avx2_dequant", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_AVX2, &lp_cpu_mat_avx2_dequant},
+    LP_CPU_VBMI_LIST(VBMI_ROW)
+    LP_CPU_Q8_LIST(AMX_ROW)
+    LP_CPU_Q8_LIST(VNNI_ROW)
+    LP_CPU_Q8_LIST(AVX2_ROW)
+    FLOAT_LIST(AVX512_ROW)
+    FLOAT_LIST(AVX2_ROW)
+    DEQUANT_ROW(AVX512, avx512)
+    DEQUANT_ROW(AVX2, avx2)
+#elif defined(__aarch64__)
+    LP_CPU_Q8_LIST(I8MM_ROW)
+    LP_CPU_Q8_LIST(DOTPROD_ROW)
+    LP_CPU_Q8_LIST(NEON_ROW)
+    FLOAT_LIST(NEON_ROW)
+    DEQUANT_ROW(NEON, neon)
 #endif
     {"matmul", "plain_dequant", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_PLAIN, &lp_cpu_mat_plain},
 };
+// clang-format on
 #define N_CANDIDATES (sizeof candidates / sizeof candidates[0])
 
 #define CHECK_VALUES 512 // two blocks of the largest kind
-#define CHECK_ROWS 3     // a pair and a single
+#define CHECK_ROWS 11    // eight, a pair and a single: every size of a tile
 #define CHECK_BOUND 1e-4 // of sum |w x|; wrong bits or a saturated sum are far above it
 #define MAX_ROW_BYTES (CHECK_VALUES * 4)
 
@@ -41,6 +61,11 @@ static void tame_f8(struct lp_block_f8_e4m3 *block, struct lp_rng *rng) {
     block->d = lp_rng_normal(rng) * 0.01f;
     for (int i = 0; i < 128; i++)
         if ((block->q[i] & 0x7f) == 0x7f) block->q[i] ^= 1;
+}
+
+// An exponent of which no sum overflows.
+static void tame_mxfp4(struct lp_block_mxfp4 *block) {
+    block->e = (uint8_t)(96 + block->e % 64);
 }
 
 // Random bytes until every scale is finite; where the format has a quantiser, its output.
@@ -58,6 +83,8 @@ static bool make_row(const struct lp_type_info *type, struct lp_rng *rng, uint8_
         for (uint64_t i = 0; i < bytes; i++) row[i] = (uint8_t)lp_rng_u64(rng);
         for (uint64_t i = 0; type->id == LP_TYPE_F8_E4M3 && i < bytes; i += type->block_bytes)
             tame_f8((void *)(row + i), rng);
+        for (uint64_t i = 0; type->id == LP_TYPE_MXFP4 && i < bytes; i += type->block_bytes)
+            tame_mxfp4((void *)(row + i));
         if (lp_type_find_nonfinite(type->id, row, CHECK_VALUES) < 0) return true;
     }
     return false;
@@ -80,7 +107,7 @@ static bool agrees(const struct lp_type_info *type, const uint8_t *row, const fl
     return fabs((double)y - lp_dot_ref(type->id, row, x, CHECK_VALUES)) <= CHECK_BOUND * scale;
 }
 
-#define CHECK_TOKENS 11 // a whole tile of tokens and a part of one
+#define CHECK_TOKENS 27 // whole tiles of 16 and 8 tokens and a part of one
 
 // A block of weights for several tokens at once: the same bits as for one.
 static bool block_agrees(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type,
@@ -105,9 +132,9 @@ static bool check_once(const struct lp_cpu_mat_kernel *kernel, const struct lp_t
     for (int i = 0; i < CHECK_VALUES; i++) x[i] = flat ? -2.0f : lp_rng_normal(rng);
     struct lp_act_quad quads[CHECK_VALUES / LP_QUAD_VALUES];
     const void *act = x;
-#if defined(__x86_64__)
+#if defined(__x86_64__) || defined(__aarch64__)
     if (kernel->act == LP_CPU_ACT_Q8) {
-        lp_cpu_quantize_act_avx2(x, CHECK_VALUES, quads);
+        lp_cpu_quantize_act(x, CHECK_VALUES, quads);
         float exact[CHECK_VALUES];
         memcpy(exact, x, sizeof exact);
         as_rounded(quads, x);
@@ -174,6 +201,7 @@ static void choose_one(struct lp_cpu_device *dev, const struct lp_type_info *typ
 }
 
 void lp_cpu_mat_choose(struct lp_cpu_device *dev) {
+    lp_cpu_grid_codes_fill();
     for (uint32_t id = 0; id < LP_TYPE_COUNT; id++) {
         const struct lp_type_info *type = lp_type_info(id);
         if (type && type->is_weight && type->dequant) choose_one(dev, type);
@@ -186,6 +214,8 @@ static const struct lp_kernel lanes_candidates[] = {
 #if defined(__x86_64__)
     {"lanes", "avx512", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_AVX512, &lp_cpu_lanes_avx512},
     {"lanes", "avx2", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_AVX2, &lp_cpu_lanes_avx2},
+#elif defined(__aarch64__)
+    {"lanes", "neon", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_NEON, &lp_cpu_lanes_neon},
 #endif
     {"lanes", "plain", LP_KERNEL_ANY_TYPE, LP_CPU_LEVEL_PLAIN, &lp_cpu_lanes_plain},
 };

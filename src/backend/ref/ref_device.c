@@ -112,15 +112,16 @@ static const char *ref_matmul_kernel(const struct lp_device *device, lp_type typ
     (void)type;
     return "ref_matmul";
 }
-static const char *ref_kernel(const struct lp_device *device, const char *op) {
-    (void)device;
+static struct lp_attention_kernel ref_kernel(const struct lp_device *device, const char *op,
+                                             lp_type cache, lp_type weights) {
+    (void)device, (void)cache, (void)weights;
     static const char *const names[][2] = {{"gqa", "ref_gqa"},
                                            {"mla_absorbed", "ref_mla_absorbed"},
                                            {"mla_expanded", "ref_mla_expanded"},
                                            {"index_select", "ref_index_select"}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i][0], op) == 0) return names[i][1];
-    return "ref";
+        if (strcmp(names[i][0], op) == 0) return (struct lp_attention_kernel){names[i][1], 0};
+    return (struct lp_attention_kernel){NULL, 0};
 }
 
 const struct lp_backend lp_backend_ref = {

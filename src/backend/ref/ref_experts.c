@@ -38,8 +38,11 @@ static bool chosen(const struct lp_op_experts *op, int32_t e) {
 void lp_ref_experts(struct lp_device *device, const struct lp_op_experts *op) {
     struct lp_ref_device *dev = (struct lp_ref_device *)device;
     int64_t n_embd = op->down->n_out;
-    for (int32_t e = 0; e < op->gate->n_mats; e++)
-        if (chosen(op, e)) run_expert(dev, op, e);
+    for (int32_t e = 0; e < op->gate->n_mats; e++) {
+        if (!chosen(op, e)) continue;
+        if (op->source) op->source->wait(op->source->user, e);
+        run_expert(dev, op, e);
+    }
     for (int64_t t = 0; t < op->n_rows; t++)
         for (int64_t r = 0; r < n_embd; r++) {
             double sum = 0;

@@ -1,0 +1,48 @@
+#include "backend/cpu/cpu_latent.h"
+
+#include "backend/cpu/cpu_features.h"
+
+#if defined(__x86_64__)
+extern const struct lp_cpu_latent lp_cpu_latent_avx512_f16, lp_cpu_latent_avx512_bf16,
+    lp_cpu_latent_avx2_f16, lp_cpu_latent_avx2_bf16, lp_cpu_latent_vnni_q8_0;
+#endif
+
+static const struct row {
+    lp_type type;
+    uint32_t needs;
+    const struct lp_cpu_latent *table;
+} rows[] = {
+#if defined(__x86_64__)
+    {LP_TYPE_F16, LP_CPU_LEVEL_AVX512, &lp_cpu_latent_avx512_f16},
+    {LP_TYPE_F16, LP_CPU_LEVEL_AVX2, &lp_cpu_latent_avx2_f16},
+    {LP_TYPE_BF16, LP_CPU_LEVEL_AVX512, &lp_cpu_latent_avx512_bf16},
+    {LP_TYPE_BF16, LP_CPU_LEVEL_AVX2, &lp_cpu_latent_avx2_bf16},
+    {LP_TYPE_Q8_0, LP_CPU_LEVEL_VNNI, &lp_cpu_latent_vnni_q8_0},
+#endif
+    {LP_TYPE_COUNT, 0, NULL},
+};
+
+static size_t larger(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+size_t lp_cpu_latent_pack_most(int latent, int rope) {
+    size_t most = 0;
+    for (size_t i = 0; i + 1 < sizeof rows / sizeof rows[0]; i++)
+        most = larger(most, rows[i].table->pack_bytes(latent, rope));
+    return most;
+}
+
+size_t lp_cpu_latent_query_most(int n_heads, int latent, int rope) {
+    size_t most = 0;
+    for (size_t i = 0; i + 1 < sizeof rows / sizeof rows[0]; i++)
+        most = larger(most, rows[i].table->query_bytes(n_heads, latent, rope));
+    return most;
+}
+
+const struct lp_cpu_latent *lp_cpu_latent_find(lp_type type, int latent, uint32_t features) {
+    if (latent % lp_type_info((uint32_t)type)->block_values != 0) return NULL;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (rows[i].type == type && (rows[i].needs & ~features) == 0) return rows[i].table;
+    return NULL;
+}

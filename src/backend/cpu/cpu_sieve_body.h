@@ -1,0 +1,212 @@
+// The functions of struct lp_cpu_sieve in terms of one set of vectors. A file that includes this
+// defines first:
+//   LANES, vint, vf          32-bit lanes of a vector, vectors of integers and of floats
+//   KEY_LARGEST              keys are rounded to -KEY_LARGEST..KEY_LARGEST and stored with that added
+//   TILE_HEADS, TILE_STRIPS  how many sums of products fit the registers
+//   multiply(sum, keys, q)   sum += the products of 4 unsigned bytes of a key and 4 signed ones of q
+//                            in every lane, of two columns
+//   pack(v, out)             8 vectors of whole numbers to 8 LANES signed bytes, in any fixed order
+//   to_columns(rows, step, out)   16 bytes of each of LANES rows to 4 columns: out[k][i] = bytes
+//                            4k .. 4k + 3 of row i
+//   v_larger(a, b)           the larger magnitude of two values
+// and small ones of the names below. Strips: LANES keys, one in each lane, four values a column;
+// LP_CPU_SIEVE_KEYS / LANES strips lie behind each other.
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "backend/cpu/cpu_sieve.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 16")
+#define N_STRIPS (LP_CPU_SIEVE_KEYS / LANES)
+#define RUN (8 * LANES) // values that are rounded at a time
+#define SMALLEST 1e-18f // of largest magnitudes: squares stay normal numbers
+#define LARGEST 1e18f
+
+static float largest_lane(vf v) {
+    float lanes[LANES], largest = 0;
+    v_store(lanes, v);
+    for (int i = 0; i < LANES; i++) largest = fmaxf(largest, fabsf(lanes[i]));
+    return largest;
+}
+static float sum_of_lanes(vf v) {
+    float lanes[LANES], sum = 0;
+    v_store(lanes, v);
+    for (int i = 0; i < LANES; i++) sum += lanes[i];
+    return sum;
+}
+
+// Of the values of n rows: *most, the largest magnitude; *norm2, which no row's sum of squares
+// exceeds. False where a value is not finite or they are not usual; all zeros are usual.
+INLINE bool measure(const float *rows, ptrdiff_t ld, int n, int step, float *most, float *norm2) {
+    vf largest = v_zero(), squares = v_zero(), all = v_zero();
+    for (int i = 0; i < n; i++) {
+        vf row = v_zero();
+        for (int at = 0; at < step; at += RUN) UNROLL for (int k = 0; k < 8; k++) {
+                vf v = v_load(rows + i * ld + at + k * LANES);
+                largest = v_larger(largest, v);
+                row = v_fma(v, v, row);
+            }
+        squares = v_max(squares, row);
+        all = v_add(all, row); // NaN and infinity stay in this one
+    }
+    *most = largest_lane(largest);
+    *norm2 = sum_of_lanes(squares);
+    return sum_of_lanes(all) <= FLT_MAX && (*most == 0 || (*most >= SMALLEST && *most <= LARGEST));
+}
+
+// step values times `inverse`, to bytes
+INLINE void round_row(const float *row, int step, float inverse, void *out) {
+    for (int at = 0; at < step; at += RUN) {
+        vint v[8];
+        UNROLL for (int k = 0; k < 8; k++) v[k] =
+            v_round(v_mul(v_load(row + at + k * LANES), v_set1(inverse)));
+        pack(v, (char *)out + at);
+    }
+}
+
+static bool pack_query(const float *q, const float *w, int n_heads, int width, float *padded,
+                       struct lp_cpu_sieve_query *to) {
+    const int step = (int)lp_cpu_sieve_width(width);
+    double a = 0, b = 0;
+    memset(padded + width, 0, (size_t)(step - width) * sizeof *padded);
+    for (int h = 0; h < n_heads; h++) {
+        float most, norm2;
+        int8_t *out = to->q + (ptrdiff_t)h * step;
+        int32_t sum = 0;
+        memcpy(padded, q + (ptrdiff_t)h * width, (size_t)width * sizeof *q);
+        if (!measure(padded, 0, 1, step, &most, &norm2) || !(fabsf(w[h]) <= LARGEST)) return false;
+        round_row(padded, step, most > 0 ? 127.0f / most : 0, out);
+        for (int i = 0; i < step; i++) sum += out[i];
+        to->start[h] = -KEY_LARGEST * sum;
+        to->w[h] = w[h] * (most / 127.0f);
+        a += (double)to->w[h] * to->w[h] / 12;
+        b += (double)w[h] * w[h] * norm2 / 12;
+    }
+    to->a = (float)a;
+    to->b = (float)b;
+    return a <= FLT_MAX && b <= FLT_MAX;
+}
+
+static bool pack_keys(const float *rows, ptrdiff_t ld, int first, int n_keys, int width,
+                      struct lp_cpu_sieve_block *to) {
+    const int step = (int)lp_cpu_sieve_width(width);
+    float most, norm2;
+    if (!measure(rows, ld, n_keys, step, &most, &norm2)) return false;
+    if (first == 0 || norm2 > to->norm2) to->norm2 = norm2;
+    to->d[first / LP_CPU_SIEVE_PACK] = most / KEY_LARGEST;
+    const float inverse = most > 0 ? KEY_LARGEST / most : 0;
+    for (int i = 0; i < LP_CPU_SIEVE_PACK; i += LANES) {
+        uint8_t *out = to->bytes + (ptrdiff_t)(first + i) * step;
+        if (i >= n_keys) { // nobody reads their scores
+            memset(out, 0, (size_t)LANES * (size_t)step);
+            continue;
+        }
+        for (int at = 0; at < step; at += 128) {
+            _Alignas(64) uint8_t bytes[LANES][128];
+            for (int k = 0; k < LANES; k++) // keys that are not there repeat the last
+                round_row(rows + (i + k < n_keys ? i + k : n_keys - 1) * ld + at, 128, inverse,
+                          bytes[k]);
+            for (int c = 0; c < 128; c += 16) to_columns(bytes[0] + c, 128, out + (at + c) * LANES);
+        }
+    }
+    return true;
+}
+
+// n heads from `head` on with n_strips strips from `first` on; totals take up w max(0, dot).
+INLINE void score_tile(const struct lp_cpu_sieve_query *query,
+                       const struct lp_cpu_sieve_block *keys, int head, const int n, int first,
+                       int step, vf *total) {
+    vint sum[TILE_HEADS][TILE_STRIPS];
+    UNROLL for (int h = 0; h < n; h++) UNROLL for (int s = 0; s < TILE_STRIPS; s++) sum[h][s] =
+        v_set1_int(query->start[head + h]);
+    const int8_t *q = query->q + (ptrdiff_t)head * step;
+    const uint8_t *k = keys->bytes + (ptrdiff_t)first * LANES * step;
+    for (int c = 0; c < step; c += 8) { // two columns
+        vint column[TILE_STRIPS][2];
+        UNROLL for (int s = 0; s < TILE_STRIPS; s++) UNROLL for (int i = 0; i < 2; i++)
+            column[s][i] = v_load_int(k + (ptrdiff_t)s * LANES * step + (c + 4 * i) * LANES);
+        UNROLL for (int h = 0; h < n; h++) {
+            vint x[2] = {v_four(q + h * step + c), v_four(q + h * step + c + 4)};
+            UNROLL for (int s = 0; s < TILE_STRIPS; s++) sum[h][s] =
+                multiply(sum[h][s], column[s], x);
+        }
+    }
+    UNROLL for (int h = 0; h < n; h++) UNROLL for (int s = 0; s < TILE_STRIPS; s++) total[s] =
+        v_fma(v_set1(query->w[head + h]), v_positive(sum[h][s]), total[s]);
+}
+
+static void score(const struct lp_cpu_sieve_query *query, const struct lp_cpu_sieve_block *keys,
+                  int n_heads, int width, float scale, float *out) {
+    const int step = (int)lp_cpu_sieve_width(width);
+    for (int first = 0; first < N_STRIPS; first += TILE_STRIPS) {
+        vf total[TILE_STRIPS];
+        for (int s = 0; s < TILE_STRIPS; s++) total[s] = v_zero();
+        int h = 0;
+        for (; h + TILE_HEADS <= n_heads; h += TILE_HEADS)
+            score_tile(query, keys, h, TILE_HEADS, first, step, total);
+        for (; h < n_heads; h++) score_tile(query, keys, h, 1, first, step, total);
+        for (int s = 0; s < TILE_STRIPS; s++) {
+            int at = (first + s) * LANES;
+            v_store(out + at, v_mul(total[s], v_set1(keys->d[at / LP_CPU_SIEVE_PACK] * scale)));
+        }
+    }
+}
+
+static void range(const float *scores, int64_t n, float *least, float *most) {
+    float low = scores[0], high = scores[0];
+    int64_t i = 0;
+    if (n >= LANES) {
+        vf a = v_load(scores), b = a;
+        float lanes[2][LANES];
+        for (; i + LANES <= n; i += LANES) {
+            a = v_min(a, v_load(scores + i));
+            b = v_max(b, v_load(scores + i));
+        }
+        v_store(lanes[0], a);
+        v_store(lanes[1], b);
+        for (int k = 0; k < LANES; k++) {
+            low = fminf(low, lanes[0][k]);
+            high = fmaxf(high, lanes[1][k]);
+        }
+    }
+    for (; i < n; i++) {
+        low = fminf(low, scores[i]);
+        high = fmaxf(high, scores[i]);
+    }
+    *least = low;
+    *most = high;
+}
+
+static bool split(const float *scores, int64_t n, float low, float high, int32_t *sure,
+                  int64_t *n_sure, int64_t max_sure, int32_t *open, int64_t *n_open,
+                  int64_t max_open) {
+    *n_sure = *n_open = 0;
+    for (int64_t i = 0; i < n; i += LANES) {
+        float rest[LANES];
+        const float *at = scores + i;
+        if (n - i < LANES) {
+            for (int k = 0; k < LANES; k++) rest[k] = i + k < n ? scores[i + k] : -INFINITY;
+            at = rest;
+        }
+        for (unsigned mask = v_above(v_load(at), low); mask; mask &= mask - 1) {
+            int32_t k = __builtin_ctz(mask);
+            bool is_sure = at[k] > high;
+            if (is_sure ? *n_sure == max_sure : *n_open == max_open) return false;
+            if (is_sure)
+                sure[(*n_sure)++] = (int32_t)i + k;
+            else
+                open[(*n_open)++] = (int32_t)i + k;
+        }
+    }
+    return true;
+}
+
+#define LP_CPU_SIEVE_TABLE(isa)                                                                    \
+    const struct lp_cpu_sieve lp_cpu_sieve_##isa = {.name = #isa "_index_select",                  \
+                                                    .pack_query = pack_query,                      \
+                                                    .pack_keys = pack_keys,                        \
+                                                    .score = score,                                \
+                                                    .range = range,                                \
+                                                    .split = split}

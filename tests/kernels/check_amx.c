@@ -1,0 +1,151 @@
+// The kernels for AMX on a machine without it: compiled here over a model of the tile instructions, in
+// plain C, that follows Intel's description of them (Software Developer's Manual, volume 2: TILELOADD,
+// TILESTORED, TDPBSUD). They must give the bits of the VNNI kernels, which check_matmul.c compares with
+// double precision. Skipped without AVX-512 VNNI, in which the rest of these kernels is written.
+#include "mat_fixture.h"
+
+#include "backend/cpu/cpu_features.h"
+#include "backend/cpu/cpu_matmul.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+static _Thread_local struct tile {
+    int rows, row_bytes;
+    uint8_t data[16][64];
+} tiles[8];
+
+static void tile_loadconfig(const void *config) {
+    const uint8_t *bytes = config;
+    assert_int_equal(bytes[0], 1); // palette
+    for (int i = 0; i < 8; i++) {
+        uint16_t row_bytes;
+        memcpy(&row_bytes, bytes + 16 + 2 * i, sizeof row_bytes);
+        tiles[i].row_bytes = row_bytes;
+        tiles[i].rows = bytes[48 + i];
+        assert_true(row_bytes <= 64 && tiles[i].rows <= 16);
+    }
+}
+static void tile_zero(int i) {
+    memset(tiles[i].data, 0, sizeof tiles[i].data);
+}
+static void tile_load(int i, const void *from, size_t stride) {
+    assert_true(tiles[i].rows > 0);
+    tile_zero(i);
+    for (int r = 0; r < tiles[i].rows; r++)
+        memcpy(tiles[i].data[r], (const uint8_t *)from + (size_t)r * stride,
+               (size_t)tiles[i].row_bytes);
+}
+static void tile_store(int i, void *to, size_t stride) {
+    for (int r = 0; r < tiles[i].rows; r++)
+        memcpy((uint8_t *)to + (size_t)r * stride, tiles[i].data[r], (size_t)tiles[i].row_bytes);
+}
+// c[m][n] += sum of a[m][4k + i] b[k][4n + i], a signed and b unsigned
+static void tile_dpbsud(int c, int a, int b) {
+    assert_int_equal(tiles[c].rows, tiles[a].rows);
+    assert_int_equal(tiles[c].row_bytes, tiles[b].row_bytes);
+    assert_int_equal(tiles[a].row_bytes, 4 * tiles[b].rows);
+    for (int m = 0; m < tiles[c].rows; m++)
+        for (int n = 0; n < tiles[c].row_bytes / 4; n++) {
+            int32_t sum;
+            memcpy(&sum, tiles[c].data[m] + 4 * n, sizeof sum);
+            for (int k = 0; k < tiles[b].rows; k++)
+                for (int i = 0; i < 4; i++)
+                    sum += (int8_t)tiles[a].data[m][4 * k + i] * tiles[b].data[k][4 * n + i];
+            memcpy(tiles[c].data[m] + 4 * n, &sum, sizeof sum);
+        }
+}
+
+#undef _tile_loadconfig
+#undef _tile_zero
+#undef _tile_loadd
+#undef _tile_stored
+#undef _tile_dpbsud
+#define _tile_loadconfig tile_loadconfig
+#define _tile_zero tile_zero
+#define _tile_loadd tile_load
+#define _tile_stored tile_store
+#define _tile_dpbsud tile_dpbsud
+
+// Only the kernels may use these instructions, not what looks whether the machine has them.
+#pragma GCC push_options
+#pragma GCC target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni")
+#define LP_AMX_TILES
+#define DIRECT_X 2 // as in cpu_matmul_amx.c
+#include "backend/cpu/cpu_q8_iq.h"
+#include "backend/cpu/cpu_q8_k.h"
+#include "backend/cpu/cpu_q8_q32.h"
+
+// Each kind of products, with and without strips of their own. (All types take minutes to compile with
+// the sanitizers.)
+#define MODEL_LIST(X)                                                                              \
+    X(q8_0, Q8_0) X(q2_k, Q2_K) X(q4_k, Q4_K) X(q6_k, Q6_K) X(iq2_xxs, IQ2_XXS) X(nvfp4, NVFP4)
+#define KERNEL(stem, type) LP_Q8_KERNEL(model, stem)
+MODEL_LIST(KERNEL)
+#undef KERNEL
+#pragma GCC pop_options
+
+#define MAX_X 40
+
+// Weights with n_rows rows for n_x activation rows, in no order.
+static void check_block(const struct lp_cpu_mat_kernel *model, const struct lp_cpu_mat_kernel *vnni,
+                        lp_type type, int64_t n_in, int n_rows, int n_x, struct lp_rng *rng) {
+    struct lp_weight w = new_weight(type, n_in, n_rows, 1, -1, rng);
+    const int64_t n_quads = lp_cpu_quads(n_in);
+    float *x = random_floats(rng, n_in);
+    struct lp_act_quad *quads =
+        lp_alloc_aligned((size_t)(MAX_X * n_quads), sizeof(struct lp_act_quad));
+    assert_non_null(quads);
+    const void *rows[MAX_X];
+    for (int t = 0; t < n_x; t++) {
+        struct lp_act_quad *to = quads + (int64_t)(t * 7 % MAX_X) * n_quads;
+        for (int64_t i = 0; i < n_in; i++) x[i] = lp_rng_normal(rng) * (float)(1 + t % 5);
+        lp_cpu_quantize_act(x, n_in, to);
+        rows[t] = to;
+    }
+    float a[MAX_X * LP_MAT_ROWS], b[MAX_X * LP_MAT_ROWS];
+    model->block(lp_type_info((uint32_t)type), w.data, w.row_bytes, n_rows, rows, n_x, n_in, NULL,
+                 a);
+    vnni->block(lp_type_info((uint32_t)type), w.data, w.row_bytes, n_rows, rows, n_x, n_in, NULL,
+                b);
+    for (int t = 0; t < n_x; t++)
+        if (memcmp(a + t * LP_MAT_ROWS, b + t * LP_MAT_ROWS, (size_t)n_rows * sizeof *a) != 0)
+            fail_msg("%s, %d rows, %lld values, activation row %d of %d: other bits than %s",
+                     model->name, n_rows, (long long)n_in, t, n_x, vnni->name);
+    free_weight(&w);
+    lp_free(x), lp_free(quads);
+}
+
+static void check_type(const struct lp_cpu_mat_kernel *model, const struct lp_cpu_mat_kernel *vnni,
+                       lp_type type) {
+    static const int counts[] = {1, 15, 16, 17, 33, MAX_X};
+    struct lp_rng rng;
+    lp_rng_init(&rng, (uint64_t)type);
+    assert_true(lp_cpu_mat_selfcheck(model, lp_type_info((uint32_t)type)));
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        check_block(model, vnni, type, 256, 16, counts[i], &rng);
+        check_block(model, vnni, type, 1280, 1 + (int)(lp_rng_u64(&rng) % 16), counts[i], &rng);
+    }
+}
+
+static void tiles_give_the_bits_of_vnni(void **state) {
+    (void)state;
+    if ((lp_cpu_features_detect() & LP_CPU_LEVEL_VNNI) != LP_CPU_LEVEL_VNNI) skip();
+#define CHECK(stem, type)                                                                          \
+    check_type(&lp_cpu_mat_model_##stem, &lp_cpu_mat_vnni_##stem, LP_TYPE_##type);
+    MODEL_LIST(CHECK)
+}
+
+#else
+
+static void tiles_give_the_bits_of_vnni(void **state) {
+    (void)state;
+    skip();
+}
+
+#endif
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tiles_give_the_bits_of_vnni)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
