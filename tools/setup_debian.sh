@@ -3,7 +3,7 @@
 #
 #     . tools/setup_debian.sh
 #     setup_packages [tests]  apt-get installs what is missing, with sudo where not root
-#     setup_cross             the same for the tests of the kernels for 64-bit ARM
+#     setup_cross             the same for the tests of the kernels for 64-bit ARM; fails where they cannot be had
 #     setup_python            sets $python to an interpreter that has numpy
 #     setup_clients           sets $clients_python to one that has tests/clients/requirements.txt, or to nothing
 
@@ -59,7 +59,7 @@ setup_packages() {
 setup_cross() {
     missing=$(setup_missing_for_cross | tr '\n' ' ')
     setup_install_missing || {
-        echo "The kernels for 64-bit ARM cannot be tested; LIMPID_TEST_AARCH64=0 leaves them out." >&2
+        echo "The kernels for 64-bit ARM will not be tested: the packages for them could not be installed." >&2
         return 1
     }
 }

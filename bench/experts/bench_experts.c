@@ -169,7 +169,10 @@ int main(int argc, char **argv) {
     if (argc > 3) b.n_tokens = atoi(argv[3]);
     if (argc > 4) b.n_threads = atoi(argv[4]);
     const char *rules = argc > 5 ? argv[5] : "drn";
-    if (b.n_tokens < 2 || b.n_tokens > CONTEXT) return 2;
+    if (b.n_tokens < 2 || b.n_tokens > CONTEXT) {
+        fprintf(stderr, "bench_experts: TOKENS is %d, expected 2 to %d\n", b.n_tokens, CONTEXT);
+        return 2;
+    }
     b.tokens = lp_alloc((size_t)b.n_tokens, sizeof *b.tokens);
     b.buffer = aligned_alloc(LP_DIRECT_ALIGN, RATE_DEPTH * RATE_PIECE_BYTES);
     if (!b.tokens || !b.buffer) return 1;

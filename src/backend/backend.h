@@ -11,7 +11,8 @@
 //   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the bound
 //       that the operation's test states. Kernels for block-quantised weights may round the activation
 //       row to 8 bits per block of 32 (docs/numerics.md); those for floats (F32, F16, BF16, F8_E4M3) may
-//       not: lp_weight_may_round.
+//       not: lp_weight_may_round. Attention over F16 and Q8_0 caches may multiply whole numbers; by how
+//       much it rounds, lp_backend.kernel tells.
 //   B4. NaN and infinity go through: a non-finite input gives a non-finite output in that row.
 //   B5. Operations do not fail: sizes and types were checked when the plan was made (supports). No
 //       operation allocates; scratch comes from the device, sized by lp_backend.reserve.
@@ -296,8 +297,9 @@ struct lp_op_experts {
 };
 
 // Experts that are not all in memory. A backend asks `resident` while it plans, takes experts that
-// are there first, and calls `wait` before it reads the weights of one that was not; a weight's
-// place (lp_weight_mat) is read after that. Both may be called by any worker, several at once.
+// are there first, and calls `wait` before it reads the weights of one that was not. A weight's place
+// (lp_weight_mat) stays the same while the operation runs. Both may be called by any worker, several
+// at once.
 struct lp_expert_source {
     void *user;
     bool (*resident)(void *user, int32_t expert); // does not block
@@ -336,7 +338,7 @@ struct lp_attention_kernel {
 
 struct lp_backend {
     const char *name; // "ref", "cpu"
-    // n_threads 0 = all CPUs of the process. options: see lp_device_options.
+    // options: NULL for the defaults, all of them 0.
     lp_status (*open)(struct lp_device **out, const struct lp_device_options *options,
                       struct lp_err *err);
     void (*close)(struct lp_device *dev); // NULL is allowed

@@ -3,11 +3,11 @@
 // gain nothing.
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/direct_parts.h"
+#include "base/thread_signals.h"
 
 #define MAX_THREADS 32
 
@@ -53,11 +53,9 @@ static void pool_stop(struct lp_direct_queue *queue) {
     lp_free(pool);
 }
 
-// The program's signals go to its own threads.
 static void start_threads(struct pool *pool, int n) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    lp_thread_signals_block(&before);
     while (pool->n_threads < n &&
            pthread_create(&pool->threads[pool->n_threads], NULL, read_parts, pool) == 0)
         pool->n_threads++;

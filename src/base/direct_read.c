@@ -32,6 +32,13 @@ static lp_status open_file(struct lp_direct_file *file, const char *path, bool d
         lp_direct_close(file);
         return lp_err_set(err, LP_STATUS_IO, "cannot read %s: it is not a regular file", path);
     }
+    // O_NONBLOCK was for pipes, whose opening would wait. io_uring takes it as a wish not to wait for
+    // the disk: on file systems that cannot promise that, reads would come back with EAGAIN for ever.
+    if (fcntl(file->fd, F_SETFL, file->direct ? O_DIRECT : 0) != 0) {
+        int error = errno;
+        lp_direct_close(file);
+        return lp_err_set(err, LP_STATUS_IO, "cannot read %s: %s", path, strerror(error));
+    }
     file->n_bytes = (uint64_t)st.st_size;
     file->path = lp_strdup(path);
     if (file->path) return LP_OK;

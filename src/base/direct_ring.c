@@ -17,6 +17,15 @@ static lp_status ring_start(struct lp_direct_queue *queue, struct lp_err *err) {
         return lp_err_set(err, LP_STATUS_UNSUPPORTED,
                           "the system gives this process no io_uring: %s", strerror(-failed));
     }
+    // Kernels before 5.6 have rings, but no plain reads in them.
+    struct io_uring_probe *probe = io_uring_get_probe_ring(ring);
+    bool reads = probe && io_uring_opcode_supported(probe, IORING_OP_READ);
+    if (probe) io_uring_free_probe(probe);
+    if (!reads) {
+        io_uring_queue_exit(ring);
+        lp_free(ring);
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED, "the system's io_uring knows no reads");
+    }
     queue->state = ring;
     return LP_OK;
 }

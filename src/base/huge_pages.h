@@ -17,9 +17,9 @@
 void *lp_huge_alloc(size_t n, size_t size, bool huge);
 
 // Zeroed memory straight from the system and not counted as an allocation, for whole files; at the
-// beginning of a huge page. Huge pages are asked for only as far as they lie ready: to have them made
-// out of the pages of cached files took three times as long as reading the file that they were for
-// (docs/performance.md). NULL when the system gives none. Give back with lp_huge_unmap and the same
+// beginning of a huge page. Huge pages are asked for only as far as they lie ready: to have others
+// made takes longer than the disk takes for what goes into them (docs/performance.md: 4.6 ms each in
+// a virtual machine). NULL when the system gives none. Give back with lp_huge_unmap and the same
 // size.
 void *lp_huge_map(size_t n_bytes, bool huge);
 void lp_huge_unmap(void *block, size_t n_bytes); // NULL is allowed

@@ -44,15 +44,14 @@ static void add_core(struct lp_topology *t, hwloc_obj_t core, hwloc_const_bitmap
     t->cores[t->n_cores++] = (struct lp_core){.cpu = cpu, .node = node};
 }
 
-// Cores node by node; a core that no node claims (the system knows no nodes) is on node 0.
+// Cores node by node (hwloc gives every machine one). Memory nodes without CPUs of their own share
+// another's.
 static void add_cores(struct lp_topology *t, hwloc_topology_t topology, hwloc_const_bitmap_t cpus) {
     hwloc_bitmap_t taken = hwloc_bitmap_alloc();
     hwloc_obj_t node = NULL;
     while (taken && (node = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_NUMANODE, node))) {
         int before = t->n_cores;
-        if (hwloc_bitmap_intersects(node->cpuset, taken))
-            continue; // memory nodes without CPUs of
-                      // their own share another's
+        if (hwloc_bitmap_intersects(node->cpuset, taken)) continue;
         for (hwloc_obj_t core = NULL; (core = hwloc_get_next_obj_inside_cpuset_by_type(
                                            topology, node->cpuset, HWLOC_OBJ_CORE, core));)
             add_core(t, core, cpus, t->n_nodes);

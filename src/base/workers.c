@@ -16,7 +16,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,6 +25,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/thread_signals.h"
 #include "base/topology.h"
 
 #define MAX_WORKERS 1024
@@ -149,12 +149,10 @@ static void *worker_main(void *arg_) {
     }
 }
 
-// Signals of the program go to its own threads.
 static lp_status start_threads(struct lp_workers *w, const int *cpus, struct lp_err *err) {
-    sigset_t all, before;
+    sigset_t before;
     int failed = 0;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    lp_thread_signals_block(&before);
     for (int i = 1; i < w->n_workers && !failed; i++) {
         w->args[i] = (struct worker_arg){w, i, cpus ? cpus[i] : -1};
         failed = pthread_create(&w->threads[i], NULL, worker_main, &w->args[i]) ? i : 0;
@@ -174,8 +172,9 @@ int lp_cpu_count(void) {
 lp_status lp_workers_new_bound(struct lp_workers **out, int n_threads, const int *cpus,
                                struct lp_err *err) {
     if (n_threads < 0 || n_threads > MAX_WORKERS)
-        return lp_err_set(err, LP_STATUS_INVALID, "threads is %d, expected 1 to %d (0 = all CPUs)",
-                          n_threads, MAX_WORKERS);
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "threads is %d, expected 1 to %d (0 = a physical core each)", n_threads,
+                          MAX_WORKERS);
     if (n_threads == 0) n_threads = lp_cpu_count();
     struct lp_workers *w = lp_alloc_aligned(1, sizeof *w);
     if (!w) return lp_err_memory(err, sizeof *w, "the worker pool");

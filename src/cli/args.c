@@ -149,8 +149,7 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
          "cpu (default) or ref, the slow definition of every operation"},
         {"--cpu", LP_OPT_TEXT, &c->cpu_level, "LEVEL",
          "highest instruction set: auto, generic (or plain), avx2, avx512, vnni, vbmi, amx; on ARM "
-         "neon, "
-         "dotprod, i8mm"},
+         "neon, dotprod, i8mm"},
         {"--ctx", LP_OPT_INT, &c->context, "N",
          "tokens of context (default: the model's, at most 32768)"},
         {"--kv", LP_OPT_TEXT, &c->kv, "TYPE", "type of the KV cache: f32, f16, bf16, q8_0"},

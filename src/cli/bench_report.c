@@ -124,7 +124,10 @@ void lp_bench_print_limits(FILE *to, const struct lp_limits_figures *limits, int
 static bool finish(FILE *f, const char *path, bool ok) {
     bool written = ok && fflush(f) == 0 && !ferror(f);
     int error = errno;
-    if (f != stdout && fclose(f) != 0) written = false;
+    if (f != stdout && fclose(f) != 0 && written) {
+        written = false;
+        error = errno;
+    }
     if (!written) lp_fail_text("cannot write %s: %s", path, strerror(error));
     return written;
 }

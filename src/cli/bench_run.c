@@ -110,8 +110,9 @@ static struct lp_cost divided(const struct lp_cost *c, double n) {
                             .float_madds = c->float_madds / n};
 }
 
-// Decode is held against memory alone (design: every weight is read once a token); prefill against
-// the slower of memory and arithmetic, whose parts share the units and add up.
+// Decode of one sequence is held against memory alone (design: every weight is read once a token);
+// prefill and batches against the slower of memory and arithmetic, whose parts share the units and
+// add up.
 static void set_limit(struct lp_bench_row *r, bool decode) {
     const struct lp_limits_figures *l = &r->limits;
     double memory_s = lp_bench_bytes_per_token(r) / l->read_bytes_s;

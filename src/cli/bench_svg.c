@@ -207,14 +207,20 @@ static void draw_dots(const struct drawing *d, const struct panel *p, bool decod
     }
 }
 
-static int series_list(const struct drawing *d, bool decode, struct series *out) {
+// At most MAX_SERIES; *more: there are others.
+static int series_list(const struct drawing *d, bool decode, struct series *out, bool *more) {
     int n = 0;
+    *more = false;
     for (int i = 0; i < d->n; i++) {
         const struct lp_bench_row *r = &d->rows[i];
         int k = 0;
         if (is_decode(r) != decode) continue;
         while (k < n && !is_of(r, decode, out[k])) k++;
-        if (k == n && n < MAX_SERIES) out[n++] = (struct series){r->tokens, r->batch};
+        if (k < n) continue;
+        if (n < MAX_SERIES)
+            out[n++] = (struct series){r->tokens, r->batch};
+        else
+            *more = true;
     }
     return n;
 }
@@ -249,7 +255,8 @@ static void draw_depths(const struct drawing *d, const struct panel *p, bool dec
 static void draw_rates(const struct drawing *d, bool decode) {
     struct panel p = panel_of(d, decode);
     struct series series[MAX_SERIES];
-    int n = series_list(d, decode, series);
+    bool more;
+    int n = series_list(d, decode, series, &more);
     p.top = RATE_TOP;
     p.bottom = RATE_BOTTOM;
     put_text(d->out, "name", p.left - 40, RATE_TOP - 54,
@@ -258,7 +265,8 @@ static void draw_rates(const struct drawing *d, bool decode) {
         put_text(d->out, "key", p.left, (p.top + p.bottom) / 2, "not measured");
         return;
     }
-    put_text(d->out, "note", p.right, RATE_TOP - 54, "dashed: the machine's limit");
+    put_text(d->out, "note", p.right, RATE_TOP - 54,
+             more ? "dashed: limit; not all curves fit" : "dashed: the machine's limit");
     draw_y_axis(d, &p, "");
     draw_depths(d, &p, decode);
     for (int i = 0; i < n; i++) {

@@ -72,19 +72,22 @@ static int set_up(struct lp_bench *b, const char *given) {
     if (status) return status;
     uint64_t start_ns = lp_clock_ns();
     status = lp_common_open_model(&b->common, path, &b->model);
+    b->machine.load_s = (double)(lp_clock_ns() - start_ns) * 1e-9;
+    limpid_model_info info = {0};
+    if (!status) {
+        info = limpid_model_get_info(b->model);
+        lp_clean_text(b->machine.model, sizeof b->machine.model,
+                      lp_str_from(info.name[0] ? info.name : path));
+    }
     lp_free(path);
     if (status) return status;
-    b->machine.load_s = (double)(lp_clock_ns() - start_ns) * 1e-9;
     if (!b->common.context) b->common.context = lp_bench_longest(b);
     if (b->common.context < lp_bench_longest(b))
         return lp_fail_text("--ctx is %lld, but the deepest test needs %lld tokens",
                             (long long)b->common.context, (long long)lp_bench_longest(b));
     status = open_engine(b);
     if (status) return status;
-    limpid_model_info info = limpid_model_get_info(b->model);
     read_cpu_name(b->machine.cpu, sizeof b->machine.cpu);
-    lp_clean_text(b->machine.model, sizeof b->machine.model,
-                  lp_str_from(info.name[0] ? info.name : path));
     b->machine.architecture = info.architecture;
     b->machine.version = limpid_version();
     b->machine.backend = info.backend;
@@ -248,6 +251,9 @@ static int run_command(struct lp_bench *b, int argc, char **argv) {
     lp_common_options(&b->common, options + 9);
     int status = lp_args_parse(argc, argv, &lp_cmd_bench, options, LP_N_COMMON + 9, &path, 1);
     if (status) return status < 0 ? LP_EXIT_OK : status;
+    if (limits && (path || to.csv || to.svg))
+        return lp_usage(&lp_cmd_bench, "--limits measures the machine alone and writes lines or "
+                                       "--json: leave MODEL, --csv and --svg out");
     if (limits) return bench_machine(b, &to);
     if (!path) return lp_usage(&lp_cmd_bench, "MODEL is needed");
     status = check(b, &t);

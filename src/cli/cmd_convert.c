@@ -144,7 +144,7 @@ static int run(int argc, char **argv) {
         {"--no-mtp", LP_OPT_FLAG, &s.options.without_mtp, NULL,
          "leave out the layers that predict further tokens"},
         {"--name", LP_OPT_TEXT, &s.options.name, "NAME", "general.name of the file"},
-        {"--threads", LP_OPT_INT, &threads, "N", "default: all CPUs"},
+        {"--threads", LP_OPT_INT, &threads, "N", "default: a physical core each"},
         {"--force", LP_OPT_FLAG, &s.options.overwrite, NULL, "write over a file that is there"},
         {"--verbose", LP_OPT_FLAG, &s.verbose, NULL, "list every array that is not used"},
     };

@@ -177,7 +177,7 @@ static int run(int argc, char **argv) {
         {"--prompt", LP_OPT_TEXT, &s.prompt, "TEXT",
          "also run both on a text and compare the streams after each layer"},
         {"--json", LP_OPT_FLAG, &s.json, NULL, "one JSON object on standard output"},
-        {"--threads", LP_OPT_INT, &s.threads, "N", "default: all CPUs"},
+        {"--threads", LP_OPT_INT, &s.threads, "N", "default: a physical core each"},
     };
     int status = lp_args_parse(argc, argv, &lp_cmd_diff, options,
                                sizeof options / sizeof options[0], s.paths, 2);

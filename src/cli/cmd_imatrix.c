@@ -89,7 +89,7 @@ static int run(int argc, char **argv) {
          "tokens that are read together, each chunk from an empty context; default 512"},
         {"--chunks", LP_OPT_INT, &o.max_chunks, "N", "no more chunks than these; default: all"},
         {"--process-output", LP_OPT_FLAG, &o.with_output, NULL, "the output matrix too"},
-        {"--threads", LP_OPT_INT, &threads, "N", "threads; default: all CPUs"},
+        {"--threads", LP_OPT_INT, &threads, "N", "threads; default: a physical core each"},
         {"--backend", LP_OPT_TEXT, &o.backend, "NAME", "cpu (default) or ref"},
         {"--force", LP_OPT_FLAG, &o.overwrite, NULL, "write over files that exist"},
     };

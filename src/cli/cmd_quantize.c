@@ -196,7 +196,7 @@ static int run(int argc, char **argv) {
         {"--dry-run", LP_OPT_FLAG, &s.dry_run, NULL,
          "print the table of tensors and sizes, write nothing"},
         {"--threads", LP_OPT_INT, &s.threads, "N",
-         "threads; default: all CPUs. Memory: about 10 MB for each"},
+         "threads; default: a physical core each. Memory: about 10 MB for each"},
         {"--force", LP_OPT_FLAG, &s.force, NULL, "write over OUT.gguf if it exists"},
         {"--list", LP_OPT_FLAG, &s.list, NULL, "print the presets"},
     };

@@ -44,7 +44,7 @@ static int run(int argc, char **argv) {
         {"--sparse", LP_OPT_FLAG, &o.sparse, NULL,
          "leave the routed experts out of the disk: they read as zeros"},
         {"--dry-run", LP_OPT_FLAG, &o.dry_run, NULL, "only say how large the file would be"},
-        {"--threads", LP_OPT_INT, &threads, "N", "default: all CPUs"},
+        {"--threads", LP_OPT_INT, &threads, "N", "default: a physical core each"},
         {"--force", LP_OPT_FLAG, &o.overwrite, NULL, "write over a file that is there"},
     };
     int status = lp_args_parse(argc, argv, &lp_cmd_synth, options,

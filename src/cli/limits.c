@@ -2,7 +2,8 @@
 // since a pass that was interrupted says nothing of the machine. The integer peaks count products
 // of 8-bit and of 16-bit values with the accumulation that the instruction set offers (maddubs +
 // add of 16-bit sums, or dpbusd; madd + add, or dpwssd), without widening: no kernel that has to
-// widen and scale can be faster.
+// widen and scale can be faster with these instructions. AMX and ARM have no loop of their own yet:
+// their peak is that of dpbusd, or of what the compiler makes of plain C, and a kernel may pass it.
 #include "cli/limits.h"
 
 #include <stdbool.h>
@@ -21,8 +22,7 @@
 #define BUFFER_BYTES ((size_t)256 << 20)
 #define N_READ_PASSES 3
 #define N_PEAK_PASSES 8
-#define N_ROUNDS                                                                                   \
-    50000 // of a pass of the peak loops: about 0.2 ms, so that most are not interrupted
+#define N_ROUNDS 50000 // of a pass of the peak loops: some 0.2 ms, so that most run undisturbed
 
 typedef void (*peak_fn)(int64_t n_rounds, int64_t *sink);
 

@@ -1,6 +1,6 @@
 // What this machine can do, measured: memory read bandwidth and the peaks of multiply-adds of 8-bit
-// integers, 16-bit integers, float32 and bfloat16, over all threads. Benchmarks measure it beside every rate, in the same
-// run, so that other load on the machine shows in both.
+// integers, 16-bit integers, float32 and bfloat16, over all threads. Benchmarks measure it beside
+// every rate, in the same run, so that other load on the machine shows in both.
 //
 // Own threads, kept for the whole run; one caller at a time.
 #ifndef LP_CLI_LIMITS_H

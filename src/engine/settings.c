@@ -145,9 +145,11 @@ lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,
                           lp_gguf_file_bytes(m->gguf)};
     add(hash, numbers, sizeof numbers);
     // Kernels round differently, so their names belong to what a state is.
+    const lp_type up = m->weights->layers[0].mla.k_up.type;
     const struct lp_backend *backend = m->dev->backend;
     const char *names[] = {backend->name, backend->matmul_kernel(m->dev, m->weights->output.type),
-                           backend->kernel(m->dev, "mla_absorbed", s->kv_type, s->kv_type).name};
+                           backend->kernel(m->dev, "mla_absorbed", s->kv_type, s->kv_type).name,
+                           backend->kernel(m->dev, "mla_expanded", s->kv_type, up).name};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (names[i]) add(hash, names[i], strlen(names[i]));
     // The mathematics, as read from the metadata.

@@ -39,7 +39,7 @@ struct lp_gguf_part {
     struct lp_mapped map; // empty when the image is the caller's
     char *image;          // its own copy of a header (gguf_assemble.c), or NULL
     bool header_only;     // the data lies elsewhere: descriptors give sizes, no places
-    void *memory;           // its tensor data, read ahead (gguf_prefetch.c), or NULL
+    void *memory;         // its tensor data, read ahead (gguf_prefetch.c), or NULL
     size_t memory_bytes;
     const uint8_t *data;
     uint64_t n_bytes;

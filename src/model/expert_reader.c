@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/thread_signals.h"
 
 // Reads on their way at once. Guesses get fewer: an urgent read waits for those before it.
 #define DEPTH 8
@@ -79,11 +80,19 @@ static void *fail_rest(struct lp_expert_reader *r, const struct lp_err *err) {
     return NULL;
 }
 
-// One that has come; false: the queue itself has failed.
-static bool finish_one(struct lp_expert_reader *r, struct lp_err *err) {
+struct flying { // pieces on their way, in no order
+    struct lp_expert_piece *pieces[DEPTH];
+    int n;
+};
+
+// One that has come; false: the queue itself has failed, and those that fly will not come.
+static bool finish_one(struct lp_expert_reader *r, struct flying *f, struct lp_err *err) {
     struct lp_direct_read *read;
     lp_status status = lp_direct_wait(r->queue, &read, err);
     if (!read) return false;
+    int i = 0;
+    while (&f->pieces[i]->read != read) i++;
+    f->pieces[i] = f->pieces[--f->n];
     r->done(r->user, (struct lp_expert_piece *)read, status ? err : NULL);
     return true;
 }
@@ -91,24 +100,25 @@ static bool finish_one(struct lp_expert_reader *r, struct lp_err *err) {
 static void *run(void *user) {
     struct lp_expert_reader *r = user;
     struct lp_err err;
-    int n_flying = 0;
+    struct flying f = {.n = 0};
     for (;;) {
         pthread_mutex_lock(&r->lock);
-        struct lp_expert_piece *piece = r->stop ? NULL : next_piece(r, n_flying);
-        while (!piece && n_flying == 0 && !r->stop) {
+        struct lp_expert_piece *piece = r->stop ? NULL : next_piece(r, f.n);
+        while (!piece && f.n == 0 && !r->stop) {
             pthread_cond_wait(&r->work, &r->lock);
-            piece = next_piece(r, n_flying);
+            piece = next_piece(r, f.n);
         }
         bool stop = r->stop;
         pthread_mutex_unlock(&r->lock);
         if (piece) {
-            n_flying++;
+            f.pieces[f.n++] = piece;
             lp_direct_submit(r->queue, &piece->read);
             continue;
         }
-        if (n_flying == 0 && stop) return NULL;
-        if (!finish_one(r, &err)) return fail_rest(r, &err);
-        n_flying--;
+        if (f.n == 0 && stop) return NULL;
+        if (finish_one(r, &f, &err)) continue;
+        while (f.n > 0) r->done(r->user, f.pieces[--f.n], &err);
+        return fail_rest(r, &err);
     }
 }
 
@@ -127,7 +137,10 @@ lp_status lp_expert_reader_new(struct lp_expert_reader **out, enum lp_direct_way
     }
     pthread_mutex_init(&r->lock, NULL);
     pthread_cond_init(&r->work, NULL);
+    sigset_t before;
+    lp_thread_signals_block(&before);
     int error = pthread_create(&r->thread, NULL, run, r);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error) {
         pthread_cond_destroy(&r->work);
         pthread_mutex_destroy(&r->lock);

@@ -25,12 +25,16 @@ struct lp_runner {
     float *router_logits;  // [n_experts]
     int32_t *expert_ids;   // [n_used]
     float *expert_weights; // [n_used]
-    float *guess_x; // of few rows, with an expert cache: what the next layer's router may see,
-    float *guess_logits, *guess_weights; // and what it makes of it
-    int32_t *guess_ids;
-    float *logit_x;        // [logit_rows, n_embd]
-    float *logits;         // [logit_rows, n_vocab]
-    float *pair;           // [2 * n_embd] what eh_proj takes; NULL without drafts
+    // with an expert cache, [LP_RUNNER_GUESS_ROWS, ...]: what the next layer's router may see, and
+    // what it makes of it
+    float *guess_x;       // [n_embd]
+    float *guess_logits;  // [n_experts]
+    int32_t *guess_ids;   // [n_used]
+    float *guess_weights; // [n_used]
+
+    float *logit_x; // [logit_rows, n_embd]
+    float *logits;  // [logit_rows, n_vocab]
+    float *pair;    // [2 * n_embd] what eh_proj takes; NULL without drafts
 
     void *blocks[32]; // everything above, to free
     int n_blocks;

@@ -1,5 +1,6 @@
 // What the trace tells of a step inside the model: the routes of its layers, the load of their
-// experts, its time and how that is spread over operations. The decisions are always recorded; a trace with a file also takes every layer.
+// experts, its time and how that is spread over operations. The decisions are always recorded; a
+// trace with a file also takes every layer.
 #ifndef LP_MODEL_STEP_TRACE_H
 #define LP_MODEL_STEP_TRACE_H
 

@@ -180,10 +180,10 @@ def quantised_model(args):
     for _ in range(5):
         rows, _, _, _ = bench(args, harness.MINI_MODEL, "-p", "128", "-n", "8", "--repeat", "1")
         between = {r["test"]: r["time_share"]["between_steps"] for r in rows}
-        if max(between.values()) <= 0.05:
+        if max(between.values()) <= 0.25:
             break
     else:
-        yield f"more than 5 % of the time is in no step: {between}"
+        yield f"more than a quarter of the time is in no step: {between}"
     for r in rows:
         if r["matrix_fraction"] <= 0 or r["int_madds_per_token"] <= 0:
             yield f"{r['test']}: matrix fraction {r['matrix_fraction']}"

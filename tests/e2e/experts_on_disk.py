@@ -5,7 +5,7 @@
 
 Whatever the budget, the threads, the chunks, the backend and the parts of the file: logits and hidden
 states have the bits of the model in memory, and answers are the same, with drafts too. Budgets that are
-too small or no sizes, folders, and profiles that are damaged or of another model are told of.
+too small or no sizes, folders, and profiles that are damaged are told of.
 """
 import os
 import re
@@ -13,7 +13,7 @@ import tempfile
 
 import gguf_edit
 import make_bad_gguf
-from harness import MINI_MODEL, Checks, Dump, Golden, arguments, np, run
+from harness import MINI_MODEL, ROOT, Checks, Dump, Golden, arguments, np, run
 
 MODELS = ("ds2_lite", "ds3", "ds32", "dsa_shared", "dsa_sparse", "glm45", "glm47_flash")
 PROMPT = "Once upon a time there was a small machine that"
@@ -35,7 +35,7 @@ def same_bits(limpid, model, tokens, budget, *options):
             yield f"{what} differ from those of the model in memory"
 
 
-def same_answer(limpid, folder, *options):
+def same_answer(limpid, *options):
     run_ = [limpid, "run", MINI_MODEL, "-p", PROMPT, "-n", "60", "--temp", "0"]
     want = run(run_ + list(options)).stdout
     for budget in (f"{least(limpid, MINI_MODEL)}M", "90%"):
@@ -106,14 +106,17 @@ def main():
         g = Golden("ds3")
         checks.add("backend ref", same_bits, limpid, g.path, g.tokens[:20], f"{least(limpid, g.path)}M", "--backend", "ref")
         add_split(checks, limpid, folder)
-        checks.add("the small model", same_answer, limpid, folder)
-        checks.add("the small model, two threads", same_answer, limpid, folder, "--threads", "2")
+        checks.add("the small model", same_answer, limpid)
+        checks.add("the small model, two threads", same_answer, limpid, "--threads", "2")
+        checks.add("the small model, with drafts", same_answer, limpid, "--speculate", "2")
         checks.add("profile", profile, limpid, folder)
         checks.add("plan", plan, limpid)
         go = ["run", MINI_MODEL, "-p", "x", "-n", "1"]
         checks.add("no size", refuses, limpid, go + ["--memory-budget", "much"], 2, "'much'", "20G", "40%")
         checks.add("too much", refuses, limpid, go + ["--memory-budget", "101%"], 2, "'101%'")
         checks.add("too small", refuses, limpid, go + ["--memory-budget", "5M"], 2, "too small", "at least")
+        hf = os.path.join(ROOT, "tests/data/hf/deepseek_v3")
+        checks.add("folder", refuses, limpid, ["run", hf, "-p", "x", "-n", "1", "--memory-budget", "1G"], 1, "limpid convert")
         checks.add("profile alone", refuses, limpid, go + ["--expert-profile", "x"], 2, "--memory-budget")
         checks.finish()
 

@@ -1,13 +1,14 @@
 // The kernels for AMX on a machine without it: compiled here over a model of the tile instructions, in
 // plain C, that follows Intel's description of them (Software Developer's Manual, volume 2: TILELOADD,
 // TILESTORED, TDPBSUD). They must give the bits of the VNNI kernels, which check_matmul.c compares with
-// double precision. Skipped without AVX-512 VNNI, in which the rest of these kernels is written.
+// double precision. Skipped without AVX-512 VNNI, in which the rest of these kernels is written, and
+// where clang compiles it.
 #include "mat_fixture.h"
 
 #include "backend/cpu/cpu_features.h"
 #include "backend/cpu/cpu_matmul.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__clang__) // which has no push_options
 #include <immintrin.h>
 
 static _Thread_local struct tile {

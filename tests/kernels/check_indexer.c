@@ -226,9 +226,37 @@ static void test_ties_and_nan(void **state) {
     free_data(&x);
 }
 
+// Scores so near each other that no histogram tells them apart.
+static void test_tiny_scores(void **state) {
+    (void)state;
+    const struct index_case c = {2, 16, 25, 200, 3, 7, LP_TYPE_F32, false};
+    struct index_data x;
+    struct devices d;
+    struct lp_rng rng;
+    lp_rng_init(&rng, 901);
+    make_data(&x, &c, &rng);
+    for (int64_t i = 0; i < c.n_queries * x.w_stride; i++) x.w[i] *= 1e-37f;
+    place_keys(&x, &rng, 7);
+    struct lp_reserve need = {
+        .n_rows = 3, .n_context = x.n_keys, .max_width = 16, .index_heads = 2, .index_width = 16};
+    open_devices(&d, &need);
+    for (int k = 0; k < N_DEVICES; k++) {
+        int32_t *ids = new_ids(3 * x.ids_stride), counts[3];
+        select_keys(d.dev[k], &x, 0, 3, ids, counts);
+        for (int64_t q = 0; q < 3; q++) {
+            check_shape(&x, q, ids + q * x.ids_stride, counts[q]);
+            check_choice(&x, q, ids + q * x.ids_stride, counts[q]);
+        }
+        lp_free(ids);
+    }
+    close_devices(&d);
+    free_data(&x);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_tiny_scores),
         cmocka_unit_test(test_ties_and_nan),
     };
     return cmocka_run_group_tests_name("indexer", tests, NULL, NULL);

@@ -270,41 +270,81 @@ static void test_index_select(void **state) {
 // ---- written by the device itself
 
 // A NaN or infinity that cache_write gets reaches the queries that see its row, and no other.
+static void check_bad_key(struct devices *d, struct mla *m, int64_t key, float bad) {
+    const int32_t width = m->c.latent + m->c.rope;
+    const int64_t n = m->c.n_queries;
+    mla_form forms[] = {absorbed, expanded};
+    for (int f = 0; f < 2; f++)
+        for (int i = 0; i < N_DEVICES; i++) {
+            int64_t stride = f ? m->out_stride : m->latent_out_stride;
+            float *good = new_output(n, stride), *out = new_output(n, stride);
+            float *row = m->rows + key * width, kept = row[2];
+            struct lp_op_cache_write op = {&m->cache.view, row, width, key, 1};
+            forms[f](d->dev[i], m, 0, n, good);
+            row[2] = bad;
+            d->dev[i]->backend->cache_write(d->dev[i], &op);
+            forms[f](d->dev[i], m, 0, n, out);
+            row[2] = kept;
+            d->dev[i]->backend->cache_write(d->dev[i], &op);
+            for (int64_t q = 0; q < n; q++)
+                if (m->c.first_pos + q < key)
+                    assert_same_bits(out + q * stride, good + q * stride, stride - 5, "unseen");
+                else
+                    for (int64_t j = 0; j < stride - 5; j++)
+                        assert_true(isnan(out[q * stride + j]));
+            lp_free(good);
+            lp_free(out);
+        }
+}
+
+// One in a query spoils the head it is in, and nothing else.
+static void check_bad_query(struct devices *d, struct mla *m, float bad) {
+    enum { QUERY = 3 };
+    const int64_t n = m->c.n_queries;
+    mla_form forms[] = {absorbed, expanded};
+    for (int f = 0; f < 2; f++)
+        for (int i = 0; i < N_DEVICES; i++) {
+            int64_t stride = f ? m->out_stride : m->latent_out_stride,
+                    head = f ? m->c.v_dim : m->c.latent;
+            float *good = new_output(n, stride), *out = new_output(n, stride);
+            float *at = f ? m->q + QUERY * m->q_stride : m->q_latent + QUERY * m->latent_stride;
+            float kept = at[1];
+            forms[f](d->dev[i], m, 0, n, good);
+            at[1] = bad;
+            forms[f](d->dev[i], m, 0, n, out);
+            at[1] = kept;
+            int n_bad = 0;
+            for (int64_t j = 0; j < head; j++) n_bad += !isfinite(out[QUERY * stride + j]);
+            assert_int_equal(n_bad, head);
+            memcpy(out + QUERY * stride, good + QUERY * stride, (size_t)head * sizeof *out);
+            assert_same_bits(out, good, n * stride, "another query or head");
+            lp_free(good);
+            lp_free(out);
+        }
+}
+
 static void test_nonfinite(void **state) {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
-    const struct mla_case shape = {4, 48, 16, 8, 12, 60, 12, 7, LP_TYPE_Q8_0, 0, false, false};
-    enum { BAD_KEY = 65, QUERIES = 12 };
-    struct mla m;
-    struct devices d;
-    make_mla(&m, &shape, 12);
-    struct lp_reserve need = mla_reserve(&m);
-    open_devices(&d, &need);
-    mla_form forms[] = {absorbed, expanded};
-    for (int b = 0; b < 3; b++)
-        for (int f = 0; f < 2; f++)
-            for (int i = 0; i < N_DEVICES; i++) {
-                int64_t stride = f ? m.out_stride : m.latent_out_stride;
-                float *good = new_output(QUERIES, stride), *out = new_output(QUERIES, stride);
-                float *row = m.rows + BAD_KEY * 64, kept = row[2];
-                struct lp_op_cache_write op = {&m.cache.view, row, 64, BAD_KEY, 1};
-                forms[f](d.dev[i], &m, 0, QUERIES, good);
-                row[2] = bad[b];
-                d.dev[i]->backend->cache_write(d.dev[i], &op);
-                forms[f](d.dev[i], &m, 0, QUERIES, out);
-                row[2] = kept;
-                d.dev[i]->backend->cache_write(d.dev[i], &op);
-                for (int64_t q = 0; q < QUERIES; q++)
-                    if (60 + q < BAD_KEY)
-                        assert_same_bits(out + q * stride, good + q * stride, stride - 5, "unseen");
-                    else
-                        for (int64_t j = 0; j < stride - 5; j++)
-                            assert_true(isnan(out[q * stride + j]));
-                lp_free(good);
-                lp_free(out);
-            }
-    close_devices(&d);
-    free_mla(&m);
+    static const struct {
+        struct mla_case shape;
+        int64_t key;
+    } cases[] = {
+        {{4, 48, 16, 8, 12, 60, 12, 7, LP_TYPE_Q8_0, 0, false, false}, 65},
+        // seen in part by some queries and as a whole block by others
+        {{4, 64, 32, 64, 64, 58, 12, 7, LP_TYPE_Q8_0, 0, false, true}, 61},
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        struct mla m;
+        struct devices d;
+        make_mla(&m, &cases[c].shape, 12);
+        struct lp_reserve need = mla_reserve(&m);
+        open_devices(&d, &need);
+        for (int b = 0; b < 3; b++) check_bad_key(&d, &m, cases[c].key, bad[b]);
+        check_bad_query(&d, &m, NAN);
+        close_devices(&d);
+        free_mla(&m);
+    }
 }
 
 static void test_type_fits(void **state) {

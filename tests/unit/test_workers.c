@@ -1,5 +1,7 @@
 #include "lp_test.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -82,6 +84,26 @@ static void workers_are_bound_where_they_are_told(void **state) {
     lp_workers_free(job.workers);
 }
 
+static void look_at_mask(void *job_, int worker, int n_workers) {
+    sigset_t *masks = job_;
+    (void)n_workers;
+    pthread_sigmask(SIG_SETMASK, NULL, &masks[worker]);
+}
+
+// A worker leaves the program's signals to its own threads, but what it does wrong itself must reach
+// the handler of crashes.
+static void signals_of_faults_stay_open(void **state) {
+    (void)state;
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT};
+    struct lp_workers *workers;
+    sigset_t masks[2];
+    assert_int_equal(lp_workers_new(&workers, 2, NULL), LP_OK);
+    lp_workers_run(workers, look_at_mask, masks);
+    assert_true(sigismember(&masks[1], SIGINT) && sigismember(&masks[1], SIGTERM));
+    for (int i = 0; i < 5; i++) assert_false(sigismember(&masks[1], faults[i]));
+    lp_workers_free(workers);
+}
+
 static void absurd_counts_are_refused(void **state) {
     (void)state;
     struct lp_workers *workers;
@@ -96,6 +118,7 @@ int main(void) {
                                        cmocka_unit_test(many_short_jobs_end),
                                        cmocka_unit_test(a_pool_without_jobs_takes_no_cpu_time),
                                        cmocka_unit_test(workers_are_bound_where_they_are_told),
+                                       cmocka_unit_test(signals_of_faults_stay_open),
                                        cmocka_unit_test(absurd_counts_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

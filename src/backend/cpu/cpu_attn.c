@@ -1,5 +1,6 @@
 // The shared parts of attention on the CPU (cpu_attn.h): the online softmax, segments, scratch.
 #include "backend/cpu/cpu_attn.h"
+#include "backend/cpu/cpu_fixed16.h"
 #include "backend/cpu/cpu_latent.h"
 #include "backend/cpu/cpu_sieve.h"
 
@@ -33,8 +34,10 @@ struct lp_attention_kernel lp_cpu_attn_kernel(const struct lp_cpu_device *dev, c
             lp_cpu_latent_find(cache, LP_CPU_LATENT_ANY, dev->features);
         if (latent) return (struct lp_attention_kernel){latent->name, latent->rounding};
     }
-    if (strcmp(op, "mla_expanded") == 0 && lp_cpu_mla_fixed(dev, cache, weights))
-        return (struct lp_attention_kernel){"vnni_mla_expanded", 1e-3};
+    if (strcmp(op, "mla_expanded") == 0) {
+        const struct lp_cpu_fixed16 *fixed = lp_cpu_mla_fixed(dev, cache, weights);
+        if (fixed) return (struct lp_attention_kernel){fixed->name, fixed->rounding};
+    }
     if (strcmp(op, "index_select") == 0 && dev->sieve)
         return (struct lp_attention_kernel){dev->sieve->name, 0};
     return (struct lp_attention_kernel){lanes_kernel(dev->lanes, op), 0};

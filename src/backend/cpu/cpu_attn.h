@@ -119,8 +119,11 @@ static inline bool lp_cpu_next(atomic_size_t *counter, size_t n, size_t *number)
     return *number < n;
 }
 
-// Whether expanded attention runs on 16-bit products (cpu_attn_mla_expanded.c), given sizes that fit.
-bool lp_cpu_mla_fixed(const struct lp_cpu_device *dev, lp_type cache, lp_type weights);
+struct lp_cpu_fixed16; // cpu_fixed16.h
+// The 16-bit products that expanded attention runs on where sizes fit (cpu_attn_mla_expanded.c); NULL:
+// float32 throughout.
+const struct lp_cpu_fixed16 *lp_cpu_mla_fixed(const struct lp_cpu_device *dev, lp_type cache,
+                                              lp_type weights);
 
 // Scratch bytes that each operation needs at most for a reservation (SIZE_MAX / 2 or more:
 // overflow).

@@ -1,7 +1,7 @@
 // Absorbed MLA on the CPU: multi-query attention over the latent rows themselves. A task is one
-// query and a block of heads: each key row is converted to float32 once and serves all these heads,
-// as key and as value. For a few queries over a long context the segments (cpu_attn.h, A2) become
-// tasks too.
+// query and a block of heads: each key row serves all these heads, as key and as value, as it lies in
+// the cache where there are products for its type (cpu_latent.h), else converted to float32 once. For
+// a few queries over a long context the segments (cpu_attn.h, A2) become tasks too.
 //
 // About 1100 multiply-adds per head and key against about 1100 bytes per key: with some 16 heads a
 // block this is bound by arithmetic, not by memory.
@@ -9,10 +9,10 @@
 #include "backend/cpu/cpu_latent.h"
 
 #include <string.h>
-#include <unistd.h>
 
 // Of a block: 64 keys, 32 queries and sums of 576 floats stay in a 512 KiB cache.
 #define MAX_HEADS 32
+_Static_assert(LP_CPU_KEY_BLOCK <= LP_CPU_LATENT_KEYS, "a block of keys is one of cpu_latent.h");
 
 struct worker_scratch {
     float *keys;    // [LP_CPU_KEY_BLOCK, latent + rope]
@@ -82,18 +82,13 @@ static void load_queries(const struct absorbed_job *job, struct worker_scratch *
 
 // ---- weights ahead
 
-// Most bytes that are fetched: they must not push each other out of the last cache.
-static size_t most_ahead(void) {
-    long last_cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    return last_cache > 0 ? (size_t)last_cache / 2 : 0;
-}
-
 static size_t weight_bytes(const struct lp_weight *w) {
     return w->mats ? 0 : (size_t)w->n_mats * w->mat_bytes;
 }
 
-static size_t bytes_ahead(const struct lp_op_mla_absorbed *op) {
-    size_t bytes = 0, most = op->ahead ? most_ahead() : 0;
+// What is fetched must not push itself out of the last cache.
+static size_t bytes_ahead(const struct lp_cpu_device *dev, const struct lp_op_mla_absorbed *op) {
+    size_t bytes = 0, most = dev->last_cache_bytes / 2;
     for (int32_t i = 0; op->ahead && i < op->n_ahead; i++) bytes += weight_bytes(op->ahead[i]);
     return bytes < most ? bytes : most;
 }
@@ -117,8 +112,10 @@ static void feed_fetch(const struct absorbed_job *job, struct worker_scratch *w)
     }
 }
 
-// The same for keys at .. at + n_keys - 1 (numbers, or indices of ids) as they lie in the cache;
-// those behind them, before `end`, are fetched meanwhile.
+// ---- segments
+
+// w->segment takes up keys at .. at + n_keys - 1 (numbers, or indices of ids) as they lie in the
+// cache; those behind them, before `end`, are fetched meanwhile.
 static void attend_rows(const struct absorbed_job *job, struct worker_scratch *w,
                         const int32_t *ids, int n_heads, int64_t at, int n_keys, int64_t end) {
     const struct lp_op_mla_absorbed *op = job->op;
@@ -284,7 +281,7 @@ void lp_cpu_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorb
     assert((size_t)dev->n_workers * job.worker_bytes <= dev->attn_scratch_bytes);
     if (op->visible.n_queries == 0) return;
     plan(&job, dev);
-    if (job.latent) job.ahead_bytes = bytes_ahead(op);
+    if (job.latent) job.ahead_bytes = bytes_ahead(dev, op);
     lp_cpu_run(dev, job.n_ops, run_tasks, &job);
     if (!job.partials) return;
     atomic_store(&job.next, 0);

@@ -8,9 +8,9 @@
 // is attended by all queries of the tile. Expanding a block costs as much as attending it with
 // about 400 queries at the true sizes, so tiles are as long as the call allows.
 //
-// Where the cache is F16 or Q8_0 and the matrices are quantised, the products run on 16-bit whole
-// numbers if the CPU has them (cpu_fixed16.h): the expansion of every key, and the attention of the
-// queries that see a block whole. A query that sees a part of a block attends it in float32, since a
+// Where the cache is F16 or Q8_0, the matrices are quantised and no keys are selected, the products
+// run on 16-bit whole numbers if the CPU has them (cpu_fixed16.h): the expansion of every key, and the
+// attention of the queries that see a block whole. A query that sees a part of a block attends it in float32, since a
 // column of values is rounded by all keys of the block (B2, A3).
 //
 // Blocks begin at multiples of LP_CPU_KEY_BLOCK of the absolute position (A1); what a query does
@@ -44,9 +44,9 @@ struct fixed_scratch {
 };
 
 struct worker_scratch {
-    float *k_up;     // [nope, latent]
-    float *v_up;     // [v_dim, latent]; with 16-bit products both: [latent, nope + v_dim]
-    float *row;      // [nope]: of a transposed k_up; [8, latent]
+    float *k_up;     // [nope, latent]; with 16-bit products both: [latent, nope + v_dim]
+    float *v_up;     // [v_dim, latent]; not with 16-bit products
+    float *row;      // [nope]: of a transposed k_up; with 16-bit products [8, latent]
     float *block;    // [LP_CPU_KEY_BLOCK, latent + rope]
     float *keys_t;   // [nope + rope, LP_CPU_KEY_BLOCK]
     float *values;   // [LP_CPU_KEY_BLOCK, v_dim], rows ld_value apart
@@ -173,8 +173,8 @@ static void load_fixed_head(const struct expanded_job *job, struct worker_scratc
     const int64_t made = op->nope + op->v_dim, ld = job->sizes.ld_latent;
     if (op->k_transposed)
         for (int64_t j = 0; j < op->latent; j++) load_row(op->k_up, head, j, w->k_up + j * made);
-    for (int64_t first = op->k_transposed ? op->nope : 0; first < made;
-         first += 8) { // multiples of 8
+    // nope and v_dim are multiples of 8 (sizes_fit_fixed)
+    for (int64_t first = op->k_transposed ? op->nope : 0; first < made; first += 8) {
         bool is_key = first < op->nope;
         for (int64_t i = 0; i < 8; i++)
             load_row(is_key ? op->k_up : op->v_up, head, first + i - (is_key ? 0 : op->nope),
@@ -198,6 +198,7 @@ static void expand_fixed_block(const struct expanded_job *job, struct worker_scr
     job->lanes->transpose(n_keys, op->nope, w->made, z->ld_value, w->keys_t, z->ld_keys);
     job->lanes->transpose(n_keys, op->rope, w->block + op->latent, z->ld_row,
                           w->keys_t + op->nope * z->ld_keys, z->ld_keys);
+    f->usual = false;
     if (n_keys < LP_CPU_KEY_BLOCK) return; // nobody sees a whole block
     f->usual = job->fixed->round_columns(w->keys_t, z->ld_keys, op->nope + op->rope,
                                          LP_CPU_KEY_BLOCK, f->keys, LP_CPU_KEY_BLOCK, f->key_scale);
@@ -258,7 +259,7 @@ static void attend_fixed(const struct expanded_job *job, struct worker_scratch *
     }
     if (!job->fixed->round_rows(w->scores, z->ld_keys, n, LP_CPU_KEY_BLOCK, f->weights,
                                 LP_CPU_KEY_BLOCK, f->weight_scale))
-        for (int i = 0; i < n; i++) // vanishing beside earlier keys, or NaN, which the sum keeps
+        for (int i = 0; i < n; i++) // NaN, which the sum keeps; those that vanish are 0 already
             if (isnan(f->weight_scale[i])) f->weight_scale[i] = 0;
     job->fixed->multiply(n, op->v_dim, LP_CPU_KEY_BLOCK, f->weights, LP_CPU_KEY_BLOCK,
                          f->weight_scale, f->values, op->v_dim, f->value_scale, acc, state->ld,
@@ -358,24 +359,27 @@ static void run_tasks(void *job_, int worker, int n_workers) {
     }
 }
 
+#if defined(__x86_64__)
+static const struct lp_cpu_fixed16 *const fixed_table = &lp_cpu_fixed16_vnni;
+#else
+static const struct lp_cpu_fixed16 *const fixed_table = NULL;
+#endif
+
 // 16-bit products are for rows that are rounded anyhow (to float16 or 8 bits, so that their norms
 // are far from the limits of float32) and matrices whose kernels may round.
-bool lp_cpu_mla_fixed(const struct lp_cpu_device *dev, lp_type cache, lp_type weights) {
-    return (LP_CPU_LEVEL_VNNI & ~dev->features) == 0 &&
-           (cache == LP_TYPE_F16 || cache == LP_TYPE_Q8_0) && lp_weight_may_round(weights);
+const struct lp_cpu_fixed16 *lp_cpu_mla_fixed(const struct lp_cpu_device *dev, lp_type cache,
+                                              lp_type weights) {
+    bool may = (LP_CPU_LEVEL_VNNI & ~dev->features) == 0 &&
+               (cache == LP_TYPE_F16 || cache == LP_TYPE_Q8_0) && lp_weight_may_round(weights);
+    return may ? fixed_table : NULL;
 }
 
 static const struct lp_cpu_fixed16 *fixed_of(const struct lp_cpu_device *dev,
                                              const struct lp_op_mla_expanded *op) {
-#if defined(__x86_64__)
-    if (!op->visible.ids && lp_cpu_mla_fixed(dev, op->cache->type, op->k_up->type) &&
-        lp_cpu_mla_fixed(dev, op->cache->type, op->v_up->type) &&
-        sizes_fit_fixed(op->latent, op->rope, op->nope, op->v_dim))
-        return &lp_cpu_fixed16_vnni;
-#else
-    (void)dev, (void)op;
-#endif
-    return NULL;
+    if (op->visible.ids || !sizes_fit_fixed(op->latent, op->rope, op->nope, op->v_dim) ||
+        !lp_cpu_mla_fixed(dev, op->cache->type, op->v_up->type))
+        return NULL;
+    return lp_cpu_mla_fixed(dev, op->cache->type, op->k_up->type);
 }
 
 void lp_cpu_mla_expanded(struct lp_device *device, const struct lp_op_mla_expanded *op) {

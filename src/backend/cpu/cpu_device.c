@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "backend/cpu/cpu_matmul.h"
 #include "base/alloc.h"
@@ -72,6 +73,10 @@ static lp_status cpu_open(struct lp_device **out, const struct lp_device_options
         cpu_close(&dev->base);
         return status;
     }
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    long last_cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (last_cache > 0) dev->last_cache_bytes = (size_t)last_cache;
+#endif
     lp_cpu_mat_choose(dev);
     lp_cpu_lanes_choose(dev);
     lp_cpu_sieve_choose(dev);

@@ -27,9 +27,10 @@ struct lp_cpu_device {
     struct lp_device base; // first
     struct lp_workers *workers;
     int n_workers;
-    bool huge_pages;   // for large buffers
-    uint32_t features; // LP_CPU_* bits the kernels may use (after options.cpu_level)
-    const char *level; // "avx2"
+    bool huge_pages;         // for large buffers
+    uint32_t features;       // LP_CPU_* bits the kernels may use (after options.cpu_level)
+    const char *level;       // "avx2"
+    size_t last_cache_bytes; // of the cache nearest to memory; 0: unknown
 
     const struct lp_cpu_mat_kernel *mat_kernels[LP_TYPE_COUNT]; // NULL: not a weight type
     struct lp_cpu_mat_scratch *mat_scratch;
@@ -79,12 +80,12 @@ void lp_cpu_add(struct lp_device *dev, const struct lp_op_add *op);
 void lp_cpu_silu_mul(struct lp_device *dev, const struct lp_op_silu_mul *op);
 void lp_cpu_cache_write(struct lp_device *dev, const struct lp_op_cache_write *op);
 
-// cpu_attn_gqa.c, cpu_attn_mla.c
+// cpu_attn_gqa.c, cpu_attn_mla.c, cpu_attn_mla_expanded.c
 void lp_cpu_gqa(struct lp_device *dev, const struct lp_op_gqa *op);
 void lp_cpu_mla_absorbed(struct lp_device *dev, const struct lp_op_mla_absorbed *op);
 void lp_cpu_mla_expanded(struct lp_device *dev, const struct lp_op_mla_expanded *op);
 // Bytes of attn_scratch that the attention and indexer operations need for `need` (the merged
-// reservation) with n_workers threads; SIZE_MAX when that overflows. In cpu_attn_mla.c.
+// reservation) with n_workers threads; SIZE_MAX when that overflows. In cpu_attn.c.
 size_t lp_cpu_attn_scratch_bytes(const struct lp_reserve *need, int n_workers);
 // For lp_backend.kernel. In cpu_attn.c.
 struct lp_attention_kernel lp_cpu_attn_kernel(const struct lp_cpu_device *dev, const char *op,

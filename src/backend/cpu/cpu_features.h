@@ -9,7 +9,8 @@
 
 // Instruction sets as bits; a kernel's registry row names those it needs. Each is set only when
 // both the CPU and the system have it: on x86 cpuid, and xgetbv (the registers are saved on a
-// context switch), and for AMX the system's permission; on ARM the list that the system hands to every program (AT_HWCAP).
+// context switch), and for AMX the system's permission; on ARM the list that the system hands to
+// every program (AT_HWCAP).
 enum lp_cpu_bit {
     LP_CPU_AVX2 = 1 << 0,
     LP_CPU_FMA = 1 << 1,
@@ -43,8 +44,8 @@ enum lp_cpu_bit {
 uint32_t lp_cpu_features_detect(void);
 
 // The bits to use: those of `level` ("auto" or NULL: of the highest level that `have` covers;
-// "generic" is another name of "plain"); *name becomes that level's name. A level that is unknown, or that `have` does not
-// cover, is an INVALID error naming those that are available.
+// "generic" is another name of "plain"); *name becomes that level's name. A level that is unknown, or
+// that `have` does not cover, is an INVALID error naming those that are available.
 lp_status lp_cpu_features_choose(uint32_t have, const char *level, uint32_t *bits,
                                  const char **name, struct lp_err *err);
 

@@ -6,7 +6,8 @@
 // Cauchy and Schwarz no sum of products leaves 32 bits. A value is off by half a step at most: about
 // sqrt(128 / 12) / 32767 = 1e-4 of the row's root mean square, as much as float16 rounds it.
 //
-//     c[i][j] (= or +=) sum over runs, in order, of ((sum of n m in the run, exact) * (scale[i] * scale[j]))
+//     c[i][j] (= or +=) sum over runs, in order, of
+//                       (sum of n m in the run, exact) * (scale[i] * scale[j])
 #ifndef LP_CPU_FIXED16_H
 #define LP_CPU_FIXED16_H
 
@@ -18,9 +19,10 @@
 #define LP_CPU_FIXED16_COLUMNS 64 // n of a right matrix is a multiple
 
 struct lp_cpu_fixed16 {
-    const char *name; // "vnni"
-    // k is even. out: [m, ldo]; scale: [m], NaN for a row that is not all finite. False if a row's
-    // values are not finite or so large or small that squares leave float32.
+    const char *name; // "vnni_mla_expanded"
+    double rounding;  // of expanded attention's results, relative to the largest of a row
+    // k is even. out: [m, ldo]; scale: [m], NaN for a row that is not finite or so large that squares
+    // leave float32, 0 for one so small that they do. False if there is such a row; all zeros are none.
     bool (*round_rows)(const float *x, ptrdiff_t ldx, int m, int k, int16_t *out, ptrdiff_t ldo,
                        float *scale);
     // x: [k, n]; out: [k / 2, ldo] pairs of one column (row 2i low, 2i + 1 high); scale: [n]. As above.

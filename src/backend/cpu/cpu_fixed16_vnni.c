@@ -1,3 +1,4 @@
+// 16-bit products (cpu_fixed16.h) with AVX-512 VNNI.
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
 #include <float.h>
 #include <immintrin.h>
@@ -24,7 +25,7 @@ INLINE bool scale_of(float norm2, float *scale, float *inverse) {
     *inverse = LARGEST / norm;
     if (norm2 >= SMALLEST_NORM2 && norm2 <= FLT_MAX) return true;
     *inverse = 0;
-    *scale = NAN;
+    *scale = norm2 < SMALLEST_NORM2 ? 0 : NAN;
     return false;
 }
 
@@ -81,13 +82,14 @@ INLINE bool round_16_columns(const float *x, ptrdiff_t ldx, int k, int32_t *out,
         most = _mm512_mask_mov_ps(most, bad, _mm512_set1_ps(INFINITY));
     }
     const __mmask16 zero = _mm512_cmp_ps_mask(most, _mm512_setzero_ps(), _CMP_EQ_OQ);
+    const __mmask16 tiny = _mm512_cmp_ps_mask(most, _mm512_set1_ps(SMALLEST_NORM2), _CMP_LT_OQ);
     const __mmask16 usual = _mm512_cmp_ps_mask(most, _mm512_set1_ps(SMALLEST_NORM2), _CMP_GE_OQ) &
                             _mm512_cmp_ps_mask(most, _mm512_set1_ps(FLT_MAX), _CMP_LE_OQ);
     const __m512 norm = _mm512_sqrt_ps(most);
     const __m512 inverse = _mm512_maskz_div_ps(usual, _mm512_set1_ps(LARGEST), norm);
     __m512 scales = _mm512_mask_mov_ps(_mm512_set1_ps(NAN), usual,
                                        _mm512_div_ps(norm, _mm512_set1_ps(LARGEST)));
-    _mm512_storeu_ps(scale, _mm512_mask_mov_ps(scales, zero, _mm512_setzero_ps()));
+    _mm512_storeu_ps(scale, _mm512_mask_mov_ps(scales, tiny, _mm512_setzero_ps()));
     for (int at = 0; at < k; at += 2) {
         __m512 low = _mm512_mul_ps(_mm512_loadu_ps(x + at * ldx), inverse);
         __m512 high = _mm512_mul_ps(_mm512_loadu_ps(x + (at + 1) * ldx), inverse);
@@ -151,7 +153,10 @@ static void multiply(int m, int n, int k, const int16_t *a, ptrdiff_t lda, const
     }
 }
 
-const struct lp_cpu_fixed16 lp_cpu_fixed16_vnni = {
-    .name = "vnni", .round_rows = round_rows, .round_columns = round_columns, .multiply = multiply};
+const struct lp_cpu_fixed16 lp_cpu_fixed16_vnni = {.name = "vnni_mla_expanded",
+                                                   .rounding = 1e-3,
+                                                   .round_rows = round_rows,
+                                                   .round_columns = round_columns,
+                                                   .multiply = multiply};
 
 #endif

@@ -1,3 +1,4 @@
+// The top-k of the indexer, by histograms (cpu_index_choose.h).
 #include "backend/cpu/cpu_index_choose.h"
 
 #include <math.h>

@@ -28,6 +28,7 @@
 #define AHEAD 32      // keys that are fetched before they are used
 #define RUN_BLOCKS 8  // blocks of keys that one worker takes in a row
 #define MIN_OPEN 1024 // open keys that a query may have; a quarter of a longer context
+_Static_assert(LP_CPU_SIEVE_KEYS == LP_CPU_KEY_BLOCK, "stage 1 gives the sieve a block of keys");
 
 struct worker_scratch {
     float *rows;   // [LP_CPU_KEY_BLOCK, lp_cpu_ld(lp_cpu_sieve_width(width))]
@@ -192,9 +193,10 @@ static bool pack_block(const struct index_job *job, struct worker_scratch *w, in
         if (usual && w->keys.d[k / LP_CPU_SIEVE_PACK] > d) d = w->keys.d[k / LP_CPU_SIEVE_PACK];
     }
     job->s.usual[block] = usual;
+    if (!usual) return false;
     job->s.norm2[block] = w->keys.norm2;
     job->s.d[block] = d;
-    return usual;
+    return true;
 }
 
 static void score_block(const struct index_job *job, struct worker_scratch *w, int64_t block) {
@@ -268,7 +270,8 @@ static void find_bounds(const struct index_job *job, int64_t query) {
         return;
     }
     job->sieve->range(scores, n, &least, &most);
-    v->whole = !(least < most && least >= -FLT_MAX / 4 && most <= FLT_MAX / 4);
+    v->whole =
+        !(most - least >= LP_CPU_INDEX_MIN_RANGE && least >= -FLT_MAX / 4 && most <= FLT_MAX / 4);
     if (v->whole) return;
     lp_cpu_index_bounds(scores, n, op->top_k, least, most, &low, &high);
     v->whole =

@@ -1,6 +1,7 @@
 // The inner loops of the cpu backend's attention, indexer and elementwise operations: small float32
 // functions, one table per instruction set (cpu_lanes_plain.c, cpu_lanes_avx2.c,
-// cpu_lanes_avx512.c, cpu_lanes_neon.c, all made from cpu_lanes_body.h). The drivers above them are portable.
+// cpu_lanes_avx512.c, cpu_lanes_neon.c; the vector ones made from cpu_lanes_body.h). The drivers above
+// them are portable.
 //
 // What every table promises, so that B2 of backend.h can hold:
 //   L1. An output value depends on its own inputs and on their order alone. How many rows or columns

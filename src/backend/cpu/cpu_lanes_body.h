@@ -8,8 +8,8 @@
 //   v_exp(v)                                    exp(-inf) = 0, NaN stays
 //   transpose_block(in, ld_in, out, ld_out)     of 8 x 8 values
 //   load_f16 load_bf16 load_q8_0 store_f16 store_bf16 store_q8_0(p, out, n)
-// The tiles are sized so that the sums stay in the vector registers, 16 or (with 16 lanes) 32: 4 rows
-// x 3 or 6 vectors, or 1 x 8.
+// The tiles are sized so that the sums stay in the vector registers, 16 or (with 16 lanes) 32: of
+// mul_nt 4 rows x 3 or 6 columns, of mul_nn 4 or 8 rows x 3 vectors, or 1 x 8.
 #include <math.h>
 #include <string.h>
 

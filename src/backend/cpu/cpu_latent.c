@@ -1,3 +1,4 @@
+// The tables of cpu_latent.h: which of them a cache type gets, and how much room they ask for.
 #include "backend/cpu/cpu_latent.h"
 
 #include "backend/cpu/cpu_features.h"

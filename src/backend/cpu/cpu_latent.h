@@ -44,7 +44,8 @@ struct lp_cpu_latent {
     void (*pack_queries)(const float *q, ptrdiff_t ldq, int n_heads, int latent, int rope,
                          void *queries);
     void (*pack_keys)(struct lp_cpu_latent_block *keys); // or NULL
-    // s[h * lds + t] = q[h] . row t, t < n_keys
+    // s[h * lds + t] = q[h] . row t, t < n_keys; what it writes for other t < LP_CPU_LATENT_KEYS means
+    // nothing.
     void (*scores)(const void *queries, ptrdiff_t ldq, int n_heads,
                    struct lp_cpu_latent_block *keys, float *s, ptrdiff_t lds);
     // acc[h * ld + j] += sum_t p[h * ldp + t] * row t [j], j < latent

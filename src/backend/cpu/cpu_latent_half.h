@@ -3,8 +3,8 @@
 // a row that is no multiple of LANES are filled up with zeros. Values: keys in order, one fused
 // multiply-add each. float32 throughout.
 // A file that includes this defines first: LANES, vf, v_zero, v_set1, v_load, v_load_n, v_store,
-// v_store_n, v_fma, v_sum, v_sum4 (cpu_lanes_body.h), SCORE_HEADS (times 4 keys), TILE_HEADS, TILE_VECTORS, and
-// load_half(type, p): LANES values, of which all may be read.
+// v_store_n, v_fma, v_sum, v_sum4 (cpu_lanes_body.h), SCORE_HEADS (times 4 keys), TILE_HEADS,
+// TILE_VECTORS, and load_half(type, p): LANES values, of which all may be read.
 #include <string.h>
 
 #include "backend/cpu/cpu_latent.h"

@@ -119,6 +119,11 @@ INLINE void split_16(const float *x, __m512 inverse, int8_t *h, int8_t *l, __m51
     *l_sum = _mm512_add_epi32(*l_sum, low);
 }
 
+// -OFFSET times the sum of the lanes; where values are not finite it means nothing and may overflow.
+INLINE int32_t offset_start(__m512i sums) {
+    return (int32_t)(0u - OFFSET * (uint32_t)_mm512_reduce_add_epi32(sums));
+}
+
 static void pack_queries(const float *q, ptrdiff_t ldq, int n_heads, int latent, int rope,
                          void *queries) {
     const int width = latent + rope, n_blocks = width / BLOCK;
@@ -136,8 +141,8 @@ static void pack_queries(const float *q, ptrdiff_t ldq, int n_heads, int latent,
             for (int i = 0; i < BLOCK; i += 16)
                 split_16(x + i, inverse, to.q + b * BLOCK + i, to.q + width + b * BLOCK + i, &h_sum,
                          &l_sum);
-            to.start[b] = -OFFSET * _mm512_reduce_add_epi32(h_sum);
-            to.start[n_blocks + b] = -OFFSET * _mm512_reduce_add_epi32(l_sum);
+            to.start[b] = offset_start(h_sum);
+            to.start[n_blocks + b] = offset_start(l_sum);
         }
     }
 }
@@ -318,7 +323,8 @@ static void scores(const void *queries, ptrdiff_t ldq, int n_heads, struct lp_cp
 
 // ---- values
 
-// The weights of one head to 15 bits; returns what one is worth.
+// The weights of one head to 15 bits; returns what one is worth, NaN where a product with d_v is not
+// finite (a weight of 0 with an infinite key, which the sum of the weights does not show).
 INLINE float pack_weights(const float *p, const float *d_v, int n_keys, int16_t *out) {
     __m512 v[N_STRIPS], most = _mm512_setzero_ps(), all = most;
     UNROLL for (int i = 0; i < N_STRIPS; i++) {
@@ -338,6 +344,7 @@ INLINE float pack_weights(const float *p, const float *d_v, int n_keys, int16_t 
         __m512i whole = _mm512_cvtps_epi32(_mm512_mul_ps(v[i], _mm512_set1_ps(factor)));
         _mm256_storeu_si256((void *)(out + i * STRIP), _mm512_cvtsepi32_epi16(whole));
     }
+    if (!(sum <= FLT_MAX)) return NAN;
     return factor > 0 ? 1.0f / factor / 256.0f : 0; // 256: of the values' 8 bits more
 }
 

@@ -97,7 +97,8 @@ extern const struct lp_cpu_mat_kernel lp_cpu_mat_neon_f32, lp_cpu_mat_neon_f16,
 // The types with 8-bit kernels: stem, type. cpu_matmul_avx2_q32.c (blocks of 32 and 64 values) and
 // cpu_matmul_avx2_k.c, _iq.c (of 256) define lp_cpu_mat_avx2_<stem>, cpu_matmul_vnni.c
 // lp_cpu_mat_vnni_<stem>; cpu_matmul_amx.c, cpu_matmul_neon_q8.c, cpu_matmul_dotprod.c and
-// cpu_matmul_i8mm.c lp_cpu_mat_amx_<stem> and so on. Only those of the machine that is compiled for are there.
+// cpu_matmul_i8mm.c lp_cpu_mat_amx_<stem> and so on. Only those of the machine that is compiled for
+// are there.
 #define LP_CPU_Q8_LIST(X)                                                                          \
     X(q8_0, Q8_0)                                                                                  \
     X(q4_0, Q4_0)                                                                                  \
@@ -187,7 +188,7 @@ struct lp_cpu_mat_scratch {
     float *hidden;                              // [pairs][expert width]
     struct lp_act_quad *hidden_act;             // [pairs][lp_cpu_quads(expert width)]
     int32_t *begins;                            // [experts + 1] first place of each expert
-    int32_t *active;                            // [experts] those with pairs, ascending
+    int32_t *active;                            // [experts] those with pairs, those in memory first
     int32_t *order;                             // [pairs] place -> pair, grouped by expert
     int32_t *rows;                              // [pairs] place -> row
     int32_t *places;                            // [pairs] pair -> place

@@ -221,9 +221,9 @@ static const struct lp_kernel lanes_candidates[] = {
 };
 #define N_LANES_CANDIDATES (sizeof lanes_candidates / sizeof lanes_candidates[0])
 
-// Sizes that reach every tile of cpu_lanes_body.h at 16 lanes: 4 rows and one more; 8 vectors, one
+// Sizes that reach every tile of cpu_lanes_body.h at 16 lanes: 8 rows, 4 and one more; 8 vectors, one
 // vector and a tail.
-#define LANES_M 5
+#define LANES_M 13
 #define LANES_N (9 * 16 + 5)
 #define LANES_K (2 * 16 + 7)
 #define LANES_BLOCK 64 // values of the cache row, whole blocks of each type

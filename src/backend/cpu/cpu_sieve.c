@@ -36,7 +36,7 @@ static double exact(const float *q, const float *w, const float *key) {
 }
 
 static bool selfcheck(const struct lp_cpu_sieve *sieve) {
-    static _Thread_local float rows[KEYS * PADDED]; // zeros behind the width
+    float rows[KEYS * PADDED] = {0}; // zeros behind the width
     float q[HEADS * WIDTH], w[HEADS], weights[HEADS], padded[PADDED], out[LP_CPU_SIEVE_KEYS];
     int8_t bytes_q[HEADS * PADDED];
     int32_t start[HEADS];
