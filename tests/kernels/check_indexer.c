@@ -21,10 +21,12 @@ static const struct index_case cases[] = {
     {2, 8, 2048, 4000, 2, 64, LP_TYPE_F16, false},
     {32, 128, 64, 300, 7, 64, LP_TYPE_Q8_0, false},
     {3, 32, 40, 30, 33, 7, LP_TYPE_Q8_0, false},
+#if !defined(TESTS_EMULATED) // minutes there
     {32, 128, 512, 9000, 3, 64, LP_TYPE_F16, false},
     {64, 128, 300, 5000, 34, 64, LP_TYPE_BF16, false},
     {32, 128, 512, 6000, 3, 64, LP_TYPE_F16, true},
     {5, 130, 100, 3000, 3, 7, LP_TYPE_F32, true},
+#endif
 };
 
 struct index_data {
