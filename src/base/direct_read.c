@@ -209,15 +209,3 @@ lp_status lp_direct_poll(struct lp_direct_queue *queue, struct lp_direct_read **
                          struct lp_err *err) {
     return give_back(queue, out, false, err);
 }
-
-lp_status lp_direct_read_one(struct lp_direct_read *read, struct lp_err *err) {
-    bool more = true;
-    read->done = 0;
-    read->error = 0;
-    while (more) {
-        struct lp_direct_part part = lp_direct_next_part(read);
-        ssize_t n = pread(part.fd, part.to, part.n_bytes, (off_t)part.offset);
-        more = take_result(read, n < 0 ? -errno : n);
-    }
-    return status_of(read, err);
-}

@@ -109,7 +109,4 @@ lp_status lp_direct_wait(struct lp_direct_queue *queue, struct lp_direct_read **
 lp_status lp_direct_poll(struct lp_direct_queue *queue, struct lp_direct_read **out,
                          struct lp_err *err);
 
-// One read from begin to end, without a queue: waits for it.
-lp_status lp_direct_read_one(struct lp_direct_read *read, struct lp_err *err);
-
 #endif

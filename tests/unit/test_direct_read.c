@@ -116,10 +116,6 @@ static void any_place_and_size_is_read_whole(void **state) {
                 if (queue) reads_many(queue, &file);
                 lp_direct_queue_free(queue);
             }
-        struct span whole;
-        make_span(&whole, &file, 0, FILE_BYTES);
-        assert_int_equal(lp_direct_read_one(&whole.read, NULL), LP_OK);
-        check_span(&whole);
         lp_direct_close(&file);
     }
     unlink(path);
