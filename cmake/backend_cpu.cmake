@@ -1,6 +1,6 @@
 # Sources of backend/cpu and the instruction sets each may use. A file with a suffix is only entered
 # after cpu_features.c has seen that the CPU has what it was compiled for.
-set(LP_CPU_STEMS cpu_device cpu_features cpu_selfcheck cpu_mat_scratch cpu_matmul cpu_head_matmul cpu_experts
+set(LP_CPU_STEMS cpu_device cpu_features cpu_selfcheck cpu_mat_scratch cpu_matmul cpu_pack cpu_head_matmul cpu_experts
                  cpu_matmul_plain cpu_grid_codes cpu_attn cpu_attn_mla cpu_attn_mla_expanded cpu_attn_gqa cpu_indexer
                  cpu_index_choose cpu_sieve cpu_latent
                  cpu_elementwise cpu_router cpu_lanes_plain)

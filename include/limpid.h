@@ -88,6 +88,10 @@ typedef struct limpid_model_options {
     // Read the weights into memory now, at the rate of the disk, instead of mapping the file
     // (docs/performance.md).
     bool prefetch;
+    // Use copies of the matrices in the order in which the kernels read them (docs/performance.md):
+    // "auto" (default; where they take at most half of the memory that is left, without prefetch and
+    // memory budget), "on", "off". Results are the same to the bit.
+    const char *repack;
     bool vocab_only; // tokenizer and chat template only; such a model makes no engine
     // Weights in memory: the routed experts beyond it stay in their file and are read as they are
     // needed (docs/experts-on-disk.md). 0: no limit
@@ -181,7 +185,8 @@ limpid_engine_options limpid_engine_default_options(void);
 typedef struct limpid_memory_plan { // bytes
     uint64_t mapped_weights;        // used where the file is mapped
     uint64_t copied_weights; // small tensors as float32; those of a folder that do not lie in it
-                             // as they are used (FP8, NVFP4, INT4); the cache of experts
+                             // as they are used (FP8, NVFP4, INT4); repacked ones; the cache of
+                             // experts
     uint64_t kv_cache;       // of n_kv_tokens
     uint64_t step_buffers;   // of a step of max_batch_tokens
     uint64_t available;      // what this process may still take; 0 = unknown

@@ -41,6 +41,10 @@ struct lp_weight {
     lp_type type;
     int64_t n_in, n_out, n_mats;
     size_t row_bytes, mat_bytes;
+    // NULL, or the matrices once more in the order in which products read them fastest
+    // (lp_backend.pack): matrix m at packed + m * packed_mat_bytes.
+    const uint8_t *packed;
+    size_t packed_mat_bytes;
     struct lp_str name; // for messages and traces: a view of the file's directory
 };
 
@@ -62,6 +66,8 @@ static inline struct lp_weight lp_weight_part(const struct lp_weight *w, int64_t
     size_t skip = (size_t)first_row * w->row_bytes;
     part.n_mats = n_mats;
     part.n_out = n_out;
+    bool whole = first_row == 0 && n_out == w->n_out; // packed rows cannot be told apart
+    part.packed = w->packed && whole ? w->packed + (size_t)first_mat * w->packed_mat_bytes : NULL;
     if (w->scales) part.scales = w->scales + first_mat;
     if (w->mats) {
         part.mats = w->mats + first_mat;
@@ -354,6 +360,12 @@ struct lp_backend {
     // From device memory to device memory.
     void (*copy)(struct lp_device *dev, void *to, const void *from, size_t n_bytes);
     bool host_memory; // buffers may be read in place, weights used where the file is mapped
+
+    // Packing a weight: all its bytes once more, in an order that depends on the kernel, for products
+    // of the same bits. packed_bytes: of one matrix; 0 for a type that is used as it lies. pack: all
+    // matrices, to a 64-byte boundary, by all threads. Both NULL in a backend that packs nothing.
+    size_t (*packed_bytes)(const struct lp_device *dev, const struct lp_weight *w);
+    void (*pack)(struct lp_device *dev, const struct lp_weight *w, uint8_t *to);
 
     // Whether a weight of this type can be used by matmul, head_matmul, experts, embed.
     bool (*supports)(const struct lp_device *dev, lp_type type);

@@ -43,6 +43,13 @@ void lp_mapped_close(struct lp_mapped *map) {
     *map = (struct lp_mapped){0};
 }
 
+void lp_mapped_drop(const struct lp_mapped *map, uint64_t offset, uint64_t n_bytes) {
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t begin = (offset + page - 1) / page * page, end = (offset + n_bytes) / page * page;
+    if (map->data && begin < end && end <= map->n_bytes)
+        (void)madvise((void *)(map->data + begin), end - begin, MADV_DONTNEED);
+}
+
 lp_status lp_file_read(const char *path, uint64_t max_bytes, char **out, size_t *out_len,
                        struct lp_err *err) {
     int fd;

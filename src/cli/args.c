@@ -145,6 +145,10 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
          "auto (default; for the KV cache and scratch), all (for prefetched weights too), off"},
         {"--prefetch", LP_OPT_FLAG, &c->prefetch, NULL,
          "read the weights into memory first, at the rate of the disk; otherwise they are mapped"},
+        {"--repack", LP_OPT_TEXT, &c->repack, "HOW",
+         "copy the weights in the order in which the kernels read them: auto (default; where "
+         "memory "
+         "allows), on, off"},
         {"--backend", LP_OPT_TEXT, &c->backend, "NAME",
          "cpu (default) or ref, the slow definition of every operation"},
         {"--cpu", LP_OPT_TEXT, &c->cpu_level, "LEVEL",
@@ -192,6 +196,7 @@ int lp_common_open_model(const struct lp_common *c, const char *path, limpid_mod
                                     .pin = c->pin,
                                     .huge_pages = c->huge_pages,
                                     .prefetch = c->prefetch,
+                                    .repack = c->repack,
                                     .expert_profile = c->expert_profile};
     if (c->memory_budget &&
         lp_memory_budget_parse(c->memory_budget, path, &options.memory_budget_bytes, &err))

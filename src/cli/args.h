@@ -42,10 +42,10 @@ struct lp_common {
     int64_t threads, context, chunk;
     const char *backend, *cpu_level, *kv, *trace, *log, *route;
     const char *memory_budget, *expert_profile; // or NULL
-    const char *pin, *huge_pages;               // or NULL
+    const char *pin, *huge_pages, *repack;      // or NULL
     bool deterministic, prefetch;
 };
-#define LP_N_COMMON 15
+#define LP_N_COMMON 16
 void lp_common_options(struct lp_common *common,
                        struct lp_option *rows); // fills LP_N_COMMON rows, and defaults
 

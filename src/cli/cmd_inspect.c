@@ -5,12 +5,14 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/system_memory.h"
 #include "cli/args.h"
 #include "cli/find_model.h"
 #include "cli/inspect.h"
 #include "cli/json_build.h"
 #include "cli/memory_budget.h"
 #include "engine/engine.h"
+#include "model/cost.h"
 
 static bool parse_kv_type(const char *name, lp_type *out) {
     for (uint32_t id = 0; id < LP_TYPE_COUNT; id++) {
@@ -74,6 +76,15 @@ static void look_at_budget(struct lp_inspect *in, const struct lp_common *c, con
     in->is_limited = !status && in->n_slots < in->experts.n_items;
 }
 
+// What would be copied for the kernels.
+static void look_at_repacking(struct lp_inspect *in, const struct lp_common *c) {
+    enum lp_repack how;
+    if (!in->is_planned || !lp_repack_parse(c->repack, &how)) return; // parse() refused other names
+    const uint64_t bytes = lp_cost_packed_bytes(&in->h, &in->binding, in->dev, false);
+    if (lp_repack_pays(how, c->memory_budget, bytes, lp_memory_available()))
+        in->packed_bytes = bytes;
+}
+
 static void look_at_text(struct lp_inspect *in) {
     struct lp_str source;
     lp_vocab_load(&in->tokenizer, in->gguf, &in->tokenizer_error);
@@ -117,6 +128,7 @@ static int inspect_file(struct lp_inspect *in, const char *given, const struct l
     in->folder = file.plan;
     look_at_model(in, c);
     look_at_budget(in, c, path);
+    look_at_repacking(in, c);
     look_at_text(in);
     bool sections_only = !json && (in->list_tensors || in->list_metadata);
     int result = print(in, json, sections_only);
@@ -137,8 +149,9 @@ static int inspect_file(struct lp_inspect *in, const char *given, const struct l
 static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common *c, bool *json,
                  const char **path) {
     enum { N_OWN = 5 };
-    static const char *const taken[] = {"--threads", "--backend", "--cpu", "--ctx",
-                                        "--kv",      "--chunk",   "--log", "--memory-budget"};
+    static const char *const taken[] = {"--threads", "--backend", "--cpu",
+                                        "--ctx",     "--kv",      "--chunk",
+                                        "--log",     "--repack",  "--memory-budget"};
     struct lp_option common[LP_N_COMMON],
         options[N_OWN + LP_N_COMMON] = {
             {"--json", LP_OPT_FLAG, json, NULL, "one JSON object on standard output"},
@@ -174,6 +187,9 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
     if (in->n_kv_tokens > INT32_MAX / 2)
         return lp_usage(&lp_cmd_inspect, "--kv-tokens is %lld, expected at most %d",
                         (long long)in->n_kv_tokens, INT32_MAX / 2);
+    enum lp_repack how;
+    if (!lp_repack_parse(c->repack, &how))
+        return lp_usage(&lp_cmd_inspect, "--repack is '%s', expected auto, on or off", c->repack);
     if (lp_check_threads(&lp_cmd_inspect, c->threads)) return LP_EXIT_USAGE;
     limpid_error err;
     if (c->log && limpid_set_log_level(c->log, &err)) return lp_fail(&err);

@@ -23,8 +23,9 @@ struct lp_inspect {
     struct lp_hparams h;
     struct lp_binding binding;
     struct lp_plan plan;
-    bool is_limited; // --memory-budget, smaller than the model
-    int32_t n_slots; // experts that fit into it
+    bool is_limited;       // --memory-budget, smaller than the model
+    uint64_t packed_bytes; // of the weights, copied for the kernels
+    int32_t n_slots;       // experts that fit into it
     struct lp_expert_layout experts;
     lp_type kv_type;
     int64_t n_sequences, n_kv_tokens; // that the plan is for

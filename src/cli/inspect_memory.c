@@ -65,7 +65,10 @@ json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
     lp_inspect_put(b, object, "kv_tokens", json_integer(b->in->n_kv_tokens));
     lp_inspect_put(b, object, "chunk", json_integer(p->chunk));
     lp_inspect_put(b, object, "kv_type", json_string(lp_type_info(b->in->kv_type)->name));
-    lp_inspect_put(b, object, "mapped_bytes", lp_json_build_count(p->mapped_bytes));
+    const uint64_t packed = b->in->packed_bytes;
+    const uint64_t mapped = packed < p->mapped_bytes ? p->mapped_bytes - packed : 0;
+    lp_inspect_put(b, object, "mapped_bytes", lp_json_build_count(mapped));
+    lp_inspect_put(b, object, "repacked_bytes", lp_json_build_count(packed));
     lp_inspect_put(b, object, "memory_bytes", lp_json_build_count(p->memory_bytes));
     lp_inspect_put(b, object, "float32_bytes", lp_json_build_count(p->float32_bytes));
     lp_inspect_put(b, object, "kv_bytes_per_token", lp_json_build_count(p->kv_token_bytes));

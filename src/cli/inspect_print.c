@@ -299,6 +299,9 @@ static void print_memory(const json_t *r, FILE *to) {
     else
         fprintf(to, "  weights, where the file is mapped   %12s\n",
                 SIZE(integer(m, "mapped_bytes")));
+    if (integer(m, "repacked_bytes"))
+        fprintf(to, "  weights, repacked for the kernels   %12s\n",
+                SIZE(integer(m, "repacked_bytes")));
     if (integer(m, "memory_bytes"))
         fprintf(to, "  weights, rearranged in memory       %12s\n",
                 SIZE(integer(m, "memory_bytes")));

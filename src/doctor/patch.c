@@ -93,6 +93,7 @@ static void place_rows(struct lp_patch *p, struct lp_weight *w, const void *host
     p->dev->backend->write(p->dev, device, host, bytes);
     changed.data = device;
     changed.mats = NULL;
+    changed.packed = NULL;
     changed.type = type;
     changed.row_bytes = row_bytes;
     changed.mat_bytes = row_bytes * (size_t)w->n_out;

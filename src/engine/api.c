@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/system_memory.h"
 #include "base/workers.h"
 #include "engine/engine.h"
 #include "model/expert_cache.h"
@@ -77,6 +78,29 @@ static lp_status read_huge_pages(const limpid_model_options *o, enum huge_pages 
                       name);
 }
 
+// limited: weights are to stay on disk.
+static lp_status repack(limpid_model *m, const limpid_model_options *o, bool limited,
+                        struct lp_err *err) {
+    enum lp_repack how;
+    if (!lp_repack_parse(o->repack, &how))
+        return lp_err_set(err, LP_STATUS_INVALID, "repack is '%s', expected auto, off or on",
+                          o->repack);
+    if (how == LP_REPACK_ON && limited)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "a memory budget leaves weights on disk, and repack copies all of them "
+                          "in memory; give one of the two");
+    const uint64_t bytes = lp_model_packed_bytes(m->weights), left = lp_memory_available();
+    if (how == LP_REPACK_ON && left && bytes > left)
+        return lp_err_set(err, LP_STATUS_MEMORY,
+                          "repacked weights take %.1f GB of memory, and %.1f GB are left; leave "
+                          "repack out to use them as they lie in the file",
+                          (double)bytes * 1e-9, (double)left * 1e-9);
+    if (lp_repack_pays(how, limited || o->prefetch, bytes, left))
+        return lp_model_repack(m->weights, err);
+    lp_log(LP_LOG_INFO, "weights are used as they lie in the file");
+    return LP_OK;
+}
+
 static lp_status open_device(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
     const struct lp_backend *backend = lp_backend_find(o->backend ? o->backend : "cpu");
     if (!backend)
@@ -121,7 +145,8 @@ static lp_status open_weights(limpid_model *m, const limpid_model_options *o, st
     if (!status)
         status = lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads,
                                limited ? 0 : LP_CHECK_WHOLE_BYTES, err);
-    return !status && limited ? lp_model_limit_memory(m->weights, &budget, err) : status;
+    if (!status && limited) status = lp_model_limit_memory(m->weights, &budget, err);
+    return status ? status : repack(m, o, limited, err);
 }
 
 static lp_status open_model(limpid_model *m, const char *path, const limpid_model_options *o,

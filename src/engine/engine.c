@@ -8,6 +8,7 @@
 #include "base/system_memory.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
+#include "model/cost.h"
 #include "model/expert_cache.h"
 #include "model/plan.h"
 
@@ -58,6 +59,12 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
                                 .n_kv_tokens = s.n_kv_tokens,
                                 .max_batch_tokens = s.max_batch_tokens};
     if (m->weights->expert_cache) plan_experts(out, m->weights->expert_cache);
+    if (m->weights->packed) {
+        const uint64_t packed = lp_cost_packed_bytes(&m->weights->h, &m->weights->binding, m->dev,
+                                                     request.with_mtp);
+        out->mapped_weights -= packed < out->mapped_weights ? packed : out->mapped_weights;
+        out->copied_weights += m->weights->packed_bytes;
+    }
     return LIMPID_OK;
 }
 

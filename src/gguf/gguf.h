@@ -79,6 +79,9 @@ struct lp_gguf;
 // first; every missing part is named in one message). Errors: IO, FORMAT, MEMORY, LIMIT.
 lp_status lp_gguf_open(struct lp_gguf **out, const char *path, struct lp_err *err);
 void lp_gguf_close(struct lp_gguf *gguf); // NULL is allowed
+// Takes bytes of a mapped file out of this process's memory as far as they fill pages; they come back
+// from the file when they are read again. Bytes that are in no mapped file stay where they are.
+void lp_gguf_drop_pages(const struct lp_gguf *gguf, const void *data, size_t n_bytes);
 
 // Parses a file image in memory (fuzzing, tests); no split sets. `data` must outlive the result.
 lp_status lp_gguf_parse(struct lp_gguf **out, const uint8_t *data, uint64_t n_bytes,

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "model/model.h"
+
 // How a step uses the tensor of a slot.
 enum use {
     USE_MATRIX,     // once per row
@@ -243,4 +245,29 @@ uint64_t lp_cost_mapped_bytes(const struct lp_hparams *h, const struct lp_bindin
 uint64_t lp_cost_memory_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                               bool with_mtp) {
     return (uint64_t)sum_bytes(h, binding, PLACE_MEMORY, with_mtp);
+}
+
+// What of a slot's tensor products read whole (repack.c).
+static double packed_share(const struct lp_hparams *h, const struct lp_binding *binding,
+                           enum lp_slot slot) {
+    if (slot == LP_SLOT_TOKEN_EMBD) return binding->model.tensor[LP_SLOT_OUTPUT] ? 0 : 1;
+    if (slot == LP_SLOT_NEXTN_EMBD || becomes_f32(use_of(slot))) return 0;
+    return slot == LP_SLOT_KV_B ? (double)h->v_dim / (double)(h->nope + h->v_dim) : 1;
+}
+
+uint64_t lp_cost_packed_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
+                              const struct lp_device *dev, bool with_mtp) {
+    const int32_t n_layers = h->n_layers + (with_mtp && binding->has_mtp);
+    double sum = 0;
+    for (int32_t l = -1; dev->backend->pack && l < n_layers; l++) {
+        const struct lp_bound *bound = l < 0 ? &binding->model : &binding->blocks[l];
+        for (int s = 0; s < LP_N_SLOTS; s++) {
+            const struct lp_gguf_tensor *t = bound->tensor[s];
+            if (!t) continue;
+            const struct lp_weight w = lp_weight_of(t);
+            const double share = packed_share(h, binding, (enum lp_slot)s);
+            if (share > 0 && dev->backend->packed_bytes(dev, &w)) sum += share * (double)t->n_bytes;
+        }
+    }
+    return (uint64_t)sum;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/huge_pages.h"
 #include "base/log.h"
 #include "model/expert_cache.h"
 
@@ -98,6 +99,7 @@ void lp_model_free(struct lp_model *m) {
     if (!m) return;
     lp_expert_cache_free(m->expert_cache);
     for (size_t i = 0; i < m->n_owned; i++) m->dev->backend->free(m->dev, m->owned[i]);
+    lp_huge_unmap(m->packed, m->packed_bytes);
     lp_free(m->owned);
     lp_free(m->layers);
     lp_binding_release(&m->binding);

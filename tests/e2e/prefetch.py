@@ -3,8 +3,8 @@
 
     prefetch.py LIMPID [--sanitizer] [--only TEXT]
 
-Logits of golden models and of a split set with --prefetch, on huge pages and not, with threads that are
-bound and that are not, against those of the mapped file. What cannot be read ahead is refused.
+Logits of golden models and of a split set with --prefetch and --repack, on huge pages and not, with threads
+that are bound and that are not, against those of the mapped file. What cannot be is refused.
 """
 import os
 import tempfile
@@ -15,11 +15,12 @@ from harness import ROOT, Checks, Dump, Golden, arguments, np, run
 
 MODELS = ("dsa_shared", "ds3", "qwen3")
 WAYS = (["--prefetch"], ["--prefetch", "--huge-pages", "all"], ["--prefetch", "--huge-pages", "off"], ["--huge-pages", "off"],
+        ["--repack", "on"], ["--repack", "on", "--prefetch"], ["--repack", "on", "--cpu", "avx2"], ["--repack", "auto"],
         ["--pin", "cores", "--threads", "2"], ["--pin", "none", "--threads", "2"], ["--prefetch", "--pin", "cores", "--threads", "1"])
 
 
 def same(limpid, g, path, options):
-    want = Dump(limpid, g.path, g.tokens[:40], "--deterministic", want=("logits", "hidden"))
+    want = Dump(limpid, g.path, g.tokens[:40], "--deterministic", "--repack", "off", want=("logits", "hidden"))
     got = Dump(limpid, path, g.tokens[:40], "--deterministic", *options, want=("logits", "hidden"))
     for what in ("logits", "hidden"):
         if not np.array_equal(got.arrays[what].view(np.uint32), want.arrays[what].view(np.uint32)):
@@ -57,6 +58,8 @@ def main():
         golden = Golden(MODELS[0])
         checks.add("folder", refused, args.limpid, [os.path.join(ROOT, "tests/data/hf/deepseek_v3"), "--prefetch"], 1, "convert")
         checks.add("budget", refused, args.limpid, [golden.path, "--prefetch", "--memory-budget", "1G"], 2, "one of the two")
+        checks.add("repack and budget", refused, args.limpid, [golden.path, "--repack", "on", "--memory-budget", "1G"], 2, "one of the two")
+        checks.add("repack", refused, args.limpid, [golden.path, "--repack", "rows"], 2, "'rows'")
         checks.add("pin", refused, args.limpid, [golden.path, "--pin", "numa"], 2, "'numa'")
         checks.add("huge pages", refused, args.limpid, [golden.path, "--huge-pages", "1G"], 2, "'1G'")
         checks.add("threads", threads_are_told, args.limpid, golden.path)

@@ -147,6 +147,33 @@ static void extreme_blocks_agree(void **state) {
     if (!EMULATED && has_level(FIRST_LEVEL)) extreme_blocks_of_level(FIRST_LEVEL);
 }
 
+// all: the products of MAX_ROWS rows x with the weight of op as it lies in the file.
+static void packed_gives_the_same(struct lp_device *dev, struct lp_op_matmul *op, const float *x,
+                                  const float *all) {
+    static const int64_t counts[] = {1, 2, 3, 8, 17, MAX_ROWS};
+    struct lp_weight w = *op->w;
+    w.packed_mat_bytes = dev->backend->packed_bytes(dev, &w);
+    if (!w.packed_mat_bytes) return;
+    uint8_t *packed = lp_alloc_aligned(w.packed_mat_bytes, 1);
+    float *y = new_floats(MAX_ROWS * w.n_out, 0);
+    assert_non_null(packed);
+    dev->backend->pack(dev, &w, packed);
+    w.packed = packed;
+    w.data = NULL; // not looked at
+    w.mats = NULL;
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        struct lp_op_matmul again = *op;
+        again.w = &w;
+        again.x = x + (MAX_ROWS - counts[i]) * w.n_in;
+        again.y = y;
+        again.n_rows = counts[i];
+        dev->backend->matmul(dev, &again);
+        assert_memory_equal(y, all + (MAX_ROWS - counts[i]) * w.n_out,
+                            (size_t)(counts[i] * w.n_out) * sizeof *y);
+    }
+    lp_free(packed), lp_free(y);
+}
+
 // Rows alone, in groups, at other places, with other threads, cut into slices or not: the same
 // bits; those of the first and the best level as well, which differ in the width of a vector and in
 // how they decode, and those of vnni, which decodes the IQ types as neither of them does.
@@ -191,6 +218,7 @@ static void bits_do_not_depend_on_rows_threads_or_width(void **state) {
                     fail_msg("%s, device %zu: %lld rows differ from the same rows among %d",
                              info->name, d, (long long)counts[i], MAX_ROWS);
             }
+            if (!plain) packed_gives_the_same(devs[d], &op, x, all);
         }
         free_weight(&w);
         lp_free(x), lp_free(all), lp_free(y);

@@ -83,6 +83,7 @@ static void load_queries(const struct absorbed_job *job, struct worker_scratch *
 // ---- weights ahead
 
 static size_t weight_bytes(const struct lp_weight *w) {
+    if (w->packed) return (size_t)w->n_mats * w->packed_mat_bytes;
     return w->mats ? 0 : (size_t)w->n_mats * w->mat_bytes;
 }
 
@@ -102,7 +103,9 @@ static void feed_fetch(const struct absorbed_job *job, struct worker_scratch *w)
         size_t bytes = weight_bytes(op->ahead[i]), end = first + bytes;
         if (w->ahead < end) {
             if (end > w->ahead_end) end = w->ahead_end;
-            const char *data = (const char *)lp_weight_mat(op->ahead[i], 0);
+            const struct lp_weight *weight = op->ahead[i];
+            const char *data =
+                (const char *)(weight->packed ? weight->packed : lp_weight_mat(weight, 0));
             w->block.fetch = data + (w->ahead - first);
             w->block.fetch_end = data + (end - first);
             w->ahead = end;

@@ -80,24 +80,42 @@ static struct lp_cpu_rows input_rows(const struct experts_job *job, const struct
                                 (size_t)op->x_stride * sizeof(float), index};
 }
 
-// next: the weights behind those of up
-static void up_block(const struct experts_job *job, const struct lp_cpu_mat *gate,
-                     const struct lp_cpu_mat *up, int64_t row, int32_t begin, int32_t end,
-                     const uint8_t *next, const struct lp_cpu_mat_worker *w) {
-    const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
-    int n_rows = gate->n_out - row < LP_MAT_ROWS ? (int)(gate->n_out - row) : LP_MAT_ROWS;
-    for (int32_t p = begin; p < end; p += LP_MAT_MAX_X) {
-        int64_t n = end - p < LP_MAT_MAX_X ? end - p : LP_MAT_MAX_X;
-        lp_cpu_mat_block(gate, row, n_rows, input_rows(job, gate, s->rows + p), n,
-                         lp_cpu_mat_row(up, row), w->panel, w->tile);
-        lp_cpu_mat_block(up, row, n_rows, input_rows(job, up, s->rows + p), n, next, w->panel,
-                         w->tile2);
-        for (int64_t i = 0; i < n; i++) {
-            float *hidden = s->hidden + s->order[p + i] * job->width + row;
-            job->dev->lanes->silu_mul(w->tile + i * LP_MAT_ROWS, w->tile2 + i * LP_MAT_ROWS, hidden,
-                                      n_rows);
-        }
+// How many blocks fit a worker's tiles at n rows each: a matrix is read through so many of them before
+// the next one is, since memory delivers one long run faster than many short ones.
+static int64_t run_of_blocks(int64_t tile_rows, int64_t n) {
+    return n < tile_rows ? tile_rows / n : 1;
+}
+
+struct run {
+    int64_t row, end;    // rows of a matrix
+    const uint8_t *next; // the weights behind them
+};
+
+static void matrix_run(const struct lp_cpu_mat *mat, struct run run, struct lp_cpu_rows x,
+                       int64_t n_x, int64_t out_stride, float *panel, float *out) {
+    for (int64_t row = run.row; row < run.end; row += LP_MAT_ROWS, out += out_stride) {
+        const int64_t following = row + LP_MAT_ROWS;
+        const int n_rows = following < run.end ? LP_MAT_ROWS : (int)(run.end - row);
+        const uint8_t *next = following < run.end ? lp_cpu_mat_at(mat, following) : run.next;
+        lp_cpu_mat_block(mat, row, n_rows, x, n_x, next, panel, out);
     }
+}
+
+static void up_run(const struct experts_job *job, const struct lp_cpu_mat *gate,
+                   const struct lp_cpu_mat *up, struct run run, int32_t p, int64_t n,
+                   const struct lp_cpu_mat_worker *w) {
+    const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
+    const int64_t stride = n * LP_MAT_ROWS;
+    const struct run first = {run.row, run.end, lp_cpu_mat_at(up, run.row)};
+    matrix_run(gate, first, input_rows(job, gate, s->rows + p), n, stride, w->panel, w->tile);
+    matrix_run(up, run, input_rows(job, up, s->rows + p), n, stride, w->panel, w->tile2);
+    for (int64_t row = run.row; row < run.end; row += LP_MAT_ROWS)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t at = (row - run.row) / LP_MAT_ROWS * stride + i * LP_MAT_ROWS;
+            const int64_t n_rows = run.end - row < LP_MAT_ROWS ? run.end - row : LP_MAT_ROWS;
+            float *hidden = s->hidden + s->order[p + i] * job->width + row;
+            job->dev->lanes->silu_mul(w->tile + at, w->tile2 + at, hidden, n_rows);
+        }
 }
 
 // Where the gate weights of an item begin; NULL past the last one.
@@ -105,7 +123,7 @@ static const uint8_t *gate_of(const struct experts_job *job, int64_t item) {
     if (item >= job->n_active * job->n_up_items) return NULL;
     struct lp_cpu_mat gate = lp_cpu_mat_of(job->dev, job->op->gate,
                                            job->dev->mat_scratch->active[item / job->n_up_items]);
-    return lp_cpu_mat_row(&gate, item % job->n_up_items * job->up_blocks * LP_MAT_ROWS);
+    return lp_cpu_mat_at(&gate, item % job->n_up_items * job->up_blocks * LP_MAT_ROWS);
 }
 
 static void up_item(const struct experts_job *job, int64_t item, int64_t following,
@@ -119,11 +137,15 @@ static void up_item(const struct experts_job *job, int64_t item, int64_t followi
     int64_t row = item % job->n_up_items * job->up_blocks * LP_MAT_ROWS;
     int64_t end = row + job->up_blocks * LP_MAT_ROWS;
     if (end > gate.n_out) end = gate.n_out;
-    for (; row < end; row += LP_MAT_ROWS)
-        up_block(job, &gate, &up, row, s->begins[expert], s->begins[expert + 1],
-                 row + LP_MAT_ROWS < end ? lp_cpu_mat_row(&gate, row + LP_MAT_ROWS)
-                                         : gate_of(job, following),
-                 w);
+    const int32_t begin_pair = s->begins[expert], end_pair = s->begins[expert + 1];
+    const int64_t run_rows = run_of_blocks(LP_MAT_MAX_X, end_pair - begin_pair) * LP_MAT_ROWS;
+    for (; row < end; row += run_rows) {
+        struct run run = {row, row + run_rows < end ? row + run_rows : end, NULL};
+        run.next = run.end < end ? lp_cpu_mat_at(&gate, run.end) : gate_of(job, following);
+        for (int32_t p = begin_pair; p < end_pair; p += LP_MAT_MAX_X)
+            up_run(job, &gate, &up, run, p,
+                   end_pair - p < LP_MAT_MAX_X ? end_pair - p : LP_MAT_MAX_X, w);
+    }
 }
 
 // ---- phase 2
@@ -159,28 +181,37 @@ static const uint8_t *down_of(const struct experts_job *job, int64_t a, int64_t 
     if (row >= job->op->down->n_out) return NULL;
     struct lp_cpu_mat down =
         lp_cpu_mat_of(job->dev, job->op->down, job->dev->mat_scratch->active[a]);
-    return lp_cpu_mat_row(&down, row);
+    return lp_cpu_mat_at(&down, row);
+}
+
+// Rows of every active expert's product into pairs: block b of the run at b * n_pairs * LP_MAT_ROWS.
+static void down_run(const struct experts_job *job, struct run run, int64_t row_after,
+                     const struct lp_cpu_mat_worker *w) {
+    const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
+    for (int64_t a = 0; a < job->n_active; a++) {
+        const int32_t e = s->active[a], end_pair = s->begins[e + 1];
+        const struct lp_cpu_mat down = lp_cpu_mat_of(job->dev, job->op->down, e);
+        run.next =
+            a + 1 < job->n_active ? down_of(job, a + 1, run.row) : down_of(job, 0, row_after);
+        for (int32_t p = s->begins[e]; p < end_pair; p += LP_MAT_MAX_X)
+            matrix_run(&down, run, hidden_rows(job, s->order + p),
+                       end_pair - p < LP_MAT_MAX_X ? end_pair - p : LP_MAT_MAX_X,
+                       job->n_pairs * LP_MAT_ROWS, w->panel, w->pairs + (int64_t)p * LP_MAT_ROWS);
+    }
+    for (int64_t row = run.row; row < run.end; row += LP_MAT_ROWS)
+        add_weighted(job, w->pairs + (row - run.row) * job->n_pairs, row,
+                     run.end - row < LP_MAT_ROWS ? (int)(run.end - row) : LP_MAT_ROWS);
 }
 
 static void down_item(const struct experts_job *job, int64_t item, int64_t following,
                       const struct lp_cpu_mat_worker *w) {
-    const struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
     const int64_t n_out = job->op->down->n_out, item_rows = job->down_blocks * LP_MAT_ROWS;
+    const int64_t max_pairs = job->dev->mat_scratch->max_pairs;
+    const int64_t run_rows = run_of_blocks(max_pairs, job->n_pairs) * LP_MAT_ROWS;
     int64_t row = item * item_rows, end = row + item_rows < n_out ? row + item_rows : n_out;
-    for (; row < end; row += LP_MAT_ROWS) {
-        int n_rows = end - row < LP_MAT_ROWS ? (int)(end - row) : LP_MAT_ROWS;
-        int64_t next_row = row + LP_MAT_ROWS < end ? row + LP_MAT_ROWS : following * item_rows;
-        for (int64_t a = 0; a < job->n_active; a++) {
-            int32_t e = s->active[a], end_pair = s->begins[e + 1];
-            struct lp_cpu_mat down = lp_cpu_mat_of(job->dev, job->op->down, e);
-            const uint8_t *next =
-                a + 1 < job->n_active ? down_of(job, a + 1, row) : down_of(job, 0, next_row);
-            for (int32_t p = s->begins[e]; p < end_pair; p += LP_MAT_MAX_X)
-                lp_cpu_mat_block(&down, row, n_rows, hidden_rows(job, s->order + p),
-                                 end_pair - p < LP_MAT_MAX_X ? end_pair - p : LP_MAT_MAX_X, next,
-                                 w->panel, w->pairs + (int64_t)p * LP_MAT_ROWS);
-        }
-        add_weighted(job, w->pairs, row, n_rows);
+    for (; row < end; row += run_rows) {
+        const struct run run = {row, row + run_rows < end ? row + run_rows : end, NULL};
+        down_run(job, run, run.end < end ? run.end : following * item_rows, w);
     }
 }
 

@@ -54,7 +54,7 @@ static const uint8_t *weights_of(const struct head_job *job, int64_t item) {
     int64_t head = item / job->n_row_items;
     if (head >= job->op->w->n_mats) return NULL;
     struct lp_cpu_mat mat = lp_cpu_mat_of(job->dev, job->op->w, head);
-    return lp_cpu_mat_row(&mat, item % job->n_row_items * job->item_blocks * LP_MAT_ROWS);
+    return lp_cpu_mat_at(&mat, item % job->n_row_items * job->item_blocks * LP_MAT_ROWS);
 }
 
 static void head_item(const struct head_job *job, int64_t item, int64_t following,
@@ -68,7 +68,7 @@ static void head_item(const struct head_job *job, int64_t item, int64_t followin
     if (end > mat.n_out) end = mat.n_out;
     for (; row < end; row += LP_MAT_ROWS) {
         int n_rows = end - row < LP_MAT_ROWS ? (int)(end - row) : LP_MAT_ROWS;
-        const uint8_t *next = row + LP_MAT_ROWS < end ? lp_cpu_mat_row(&mat, row + LP_MAT_ROWS)
+        const uint8_t *next = row + LP_MAT_ROWS < end ? lp_cpu_mat_at(&mat, row + LP_MAT_ROWS)
                                                       : weights_of(job, following);
         lp_cpu_mat_block(&mat, row, n_rows, x, job->n_x, next, scratch->panel, scratch->tile);
         for (int64_t t = 0; t < job->n_x; t++) {

@@ -18,10 +18,13 @@ struct lp_cpu_mat lp_cpu_mat_of(const struct lp_cpu_device *dev, const struct lp
                                 int64_t m) {
     const struct lp_cpu_mat_kernel *kernel = dev->mat_kernels[w->type];
     assert(kernel);
+    const bool packed = w->packed != NULL;
     return (struct lp_cpu_mat){
         .kernel = kernel,
         .type = lp_type_info((uint32_t)w->type),
         .data = lp_weight_mat(w, m),
+        .packed = packed ? w->packed + (size_t)m * w->packed_mat_bytes : NULL,
+        .packed_block = packed ? kernel->packed_bytes(w->n_in) : 0,
         .factor = lp_weight_scale(w, m),
         .row_bytes = w->row_bytes,
         .n_in = w->n_in,
@@ -52,10 +55,12 @@ void lp_cpu_mat_block(const struct lp_cpu_mat *mat, int64_t first_row, int n_row
                       struct lp_cpu_rows x, int64_t n_x, const uint8_t *next, float *panel,
                       float *out) {
     const struct lp_cpu_mat_kernel *kernel = mat->kernel;
-    const uint8_t *w = lp_cpu_mat_row(mat, first_row);
+    const uint8_t *w = lp_cpu_mat_at(mat, first_row);
     const void *rows[LP_MAT_MAX_X];
     for (int64_t t = 0; t < n_x; t++) rows[t] = row_at(x, t);
-    if (kernel->block)
+    if (mat->packed)
+        kernel->packed_block(w, n_rows, rows, (int)n_x, mat->n_in, next, out);
+    else if (kernel->block)
         kernel->block(mat->type, w, mat->row_bytes, n_rows, rows, (int)n_x, mat->n_in, next, out);
     else if (n_x > DIRECT_MAX)
         block_by_panel(mat, w, n_rows, rows, n_x, panel, out);
@@ -71,7 +76,7 @@ void lp_cpu_mat_block(const struct lp_cpu_mat *mat, int64_t first_row, int n_row
 int64_t lp_cpu_mat_item_blocks(const struct lp_cpu_mat *mat, int64_t n_items_beside,
                                int n_workers) {
     int64_t n_blocks = (mat->n_out + LP_MAT_ROWS - 1) / LP_MAT_ROWS;
-    int64_t by_bytes = (int64_t)(16384 / (mat->row_bytes * LP_MAT_ROWS + 1)) + 1;
+    int64_t by_bytes = (int64_t)(65536 / (mat->row_bytes * LP_MAT_ROWS + 1)) + 1;
     int64_t by_share = n_blocks * n_items_beside / (4 * n_workers);
     if (by_share < 1) by_share = 1;
     return by_bytes < by_share ? by_bytes : by_share;
@@ -140,7 +145,7 @@ static void matmul_item(struct matmul_job *job, int64_t item, int64_t following,
         int n_rows = job->mat.n_out - row < LP_MAT_ROWS ? (int)(job->mat.n_out - row) : LP_MAT_ROWS;
         int64_t next = b + 1 < job->item_blocks ? row + LP_MAT_ROWS : first_row_of(job, following);
         lp_cpu_mat_block(&job->mat, row, n_rows, x, n_x,
-                         next < job->mat.n_out ? lp_cpu_mat_row(&job->mat, next) : NULL,
+                         next < job->mat.n_out ? lp_cpu_mat_at(&job->mat, next) : NULL,
                          scratch->panel, scratch->tile);
         store_block(job->op, scratch->tile, job->first_x + t, n_x, row, n_rows);
     }

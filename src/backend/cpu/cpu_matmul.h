@@ -62,6 +62,14 @@ struct lp_cpu_mat_kernel {
     // bytes as a whole block, or NULL; fetched meanwhile, never read. NULL in float kernels.
     void (*block)(const struct lp_type_info *type, const uint8_t *w, size_t row_bytes, int n_rows,
                   const void *const *x, int n_x, int64_t n_in, const uint8_t *next, float *out);
+    // A block packed for this kernel: the same bytes in the order in which it reads them. packed_bytes:
+    // of a block of LP_MAT_ROWS rows; 0 where the type has no such form. pack: n_rows rows into `to`
+    // (the places of rows that are not there are filled with something). packed_block: as `block`, to
+    // the bit. NULL in float kernels.
+    size_t (*packed_bytes)(int64_t n_in);
+    void (*pack)(const uint8_t *w, size_t row_bytes, int n_rows, int64_t n_in, uint8_t *to);
+    void (*packed_block)(const uint8_t *w, int n_rows, const void *const *x, int n_x, int64_t n_in,
+                         const uint8_t *next, float *out);
     // out[r] = w_r . x for n_rows weight rows. x: float[n_in] or lp_act_quad[ceil(n_in / 128)].
     void (*dot)(const struct lp_type_info *type, const uint8_t *w, size_t row_bytes, int64_t n_rows,
                 const void *x, int64_t n_in, float *out);
@@ -207,7 +215,9 @@ struct lp_cpu_mat {
     const struct lp_type_info *type;
     const uint8_t *data;
     size_t row_bytes;
-    float factor; // of its products (lp_weight.scales)
+    const uint8_t *packed; // its blocks, or NULL: rows are used
+    size_t packed_block;   // bytes of a block
+    float factor;          // of its products (lp_weight.scales)
     int64_t n_in, n_out;
 };
 
@@ -224,6 +234,16 @@ struct lp_cpu_rows {
 static inline const uint8_t *lp_cpu_mat_row(const struct lp_cpu_mat *mat, int64_t row) {
     return mat->data + (size_t)row * mat->row_bytes;
 }
+
+// The block of weights from a row, a multiple of LP_MAT_ROWS, as lp_cpu_mat_block reads it.
+static inline const uint8_t *lp_cpu_mat_at(const struct lp_cpu_mat *mat, int64_t row) {
+    return mat->packed ? mat->packed + (size_t)(row / LP_MAT_ROWS) * mat->packed_block
+                       : lp_cpu_mat_row(mat, row);
+}
+
+// lp_backend.packed_bytes and pack (cpu_pack.c)
+size_t lp_cpu_packed_bytes(const struct lp_device *dev, const struct lp_weight *w);
+void lp_cpu_pack(struct lp_device *dev, const struct lp_weight *w, uint8_t *to);
 
 // out[t * LP_MAT_ROWS + r] = factor * (row (first_row + r) . x_t), r < n_rows <= LP_MAT_ROWS, t <
 // n_x <= LP_MAT_MAX_X. next: the block of weights that the caller needs afterwards, or NULL.

@@ -185,9 +185,33 @@ LP_INLINE void tile_q8(const struct lp_weight_quad *panel, int n_rows, const voi
 
 // ---- strips of stored rows
 
+LP_INLINE size_t unit_bytes(const struct q8_format *f) {
+    return bytes_of(f, unit_values(f));
+}
+
+// Bytes of a packed strip: a whole number of units, the last of which may be more than rows have.
+LP_INLINE size_t packed_strip_bytes(const struct q8_format *f, int64_t n_in) {
+    return (size_t)((n_in + unit_values(f) - 1) / unit_values(f)) * LANES * unit_bytes(f);
+}
+
+LP_INLINE void next_unit(const struct q8_format *f, struct source *source) {
+    if (source->form == FROM_PACKED) return;
+    for (int l = 0; l < LANES; l++) source->rows[l] += unit_bytes(f);
+}
+
+// LANES rows from row r of a block at w
+LP_INLINE void start_strip(const struct q8_format *f, struct source *source, const uint8_t *w,
+                           size_t row_bytes, int r, int n_rows, int64_t n_in) {
+    if (source->form == FROM_PACKED) {
+        source->packed = w + (size_t)(r / LANES) * packed_strip_bytes(f, n_in);
+        return;
+    }
+    for (int l = 0; l < LANES; l++)
+        source->rows[l] = w + (size_t)clamped(r + l, n_rows) * row_bytes;
+}
+
 // A unit of LANES rows; the source moves to the next.
 LP_INLINE void strip_unit_q8(const struct q8_format *f, struct source *source, struct strip *to) {
-    const size_t unit_bytes = bytes_of(f, unit_values(f));
     if (f->strip) {
         const struct sink sink = {.strips = to};
         f->strip(source, &sink);
@@ -201,14 +225,14 @@ LP_INLINE void strip_unit_q8(const struct q8_format *f, struct source *source, s
             source->ahead = unpacked.ahead;
         }
     }
-    for (int l = 0; l < LANES; l++) source->rows[l] += unit_bytes;
+    next_unit(f, source);
 }
 
 // The short last units of rows, completed with zero bytes: blocks whose scale is 0.
 LP_INLINE void last_unit_q8(const struct q8_format *f, const struct source *source, size_t n_bytes,
                             struct strip *to) {
     uint8_t whole[LANES][256] = {0};
-    struct source copies = {.ahead = source->ahead};
+    struct source copies = {.form = source->form, .to = source->to, .ahead = source->ahead};
     for (int l = 0; l < LANES; l++) copies.rows[l] = memcpy(whole[l], source->rows[l], n_bytes);
     strip_unit_q8(f, &copies, to);
 }
@@ -224,17 +248,16 @@ LP_INLINE void last_unit_q8(const struct q8_format *f, const struct source *sour
 // A piece for a few activation rows: x[t] from the piece's first quad. Only for types with `strip`.
 LP_INLINE void direct_piece_q8(const struct q8_format *f, struct source *source,
                                const struct lp_act_quad **x, int nx, int64_t n, vfloat *acc) {
-    const size_t unit_bytes = bytes_of(f, unit_values(f));
     for (int t = 0; t < nx; t++) acc[t] = V_INT(setzero_ps)();
     for (int64_t at = 0; at < n; at += unit_values(f)) {
         struct strip strips[2];
         vint dots[DIRECT_X][2][8];
         const struct sink sink = {
             .strips = strips, .nx = nx, .x = x, .dots = dots, .kind = f->kind};
-        const uint8_t *end = source->ahead.at + LANES * unit_bytes;
-        if (n - at >= unit_values(f)) {
+        const uint8_t *end = source->ahead.at + LANES * unit_bytes(f);
+        if (source->form == FROM_PACKED || n - at >= unit_values(f)) {
             f->strip(source, &sink);
-            for (int l = 0; l < LANES; l++) source->rows[l] += unit_bytes;
+            next_unit(f, source);
         } else { // as in last_unit_q8
             uint8_t whole[LANES][256] = {0};
             struct source copies = {.ahead = source->ahead};
@@ -243,6 +266,7 @@ LP_INLINE void direct_piece_q8(const struct q8_format *f, struct source *source,
             f->strip(&copies, &sink);
         }
         while (source->ahead.at < end) fetch_line(&source->ahead);
+        jump_to_next(&source->ahead);
         for (int t = 0; t < nx; t++) {
             for (int q = 0; q < f->quads; q++)
                 acc[t] = add_quad(acc[t], dots[t][q], strips + q, x[t] + q, f->kind, f->halves,
@@ -253,16 +277,17 @@ LP_INLINE void direct_piece_q8(const struct q8_format *f, struct source *source,
 }
 
 // nx: a constant, at least n_x; the rows that are not there are copies of the last.
-LP_INLINE void direct_q8(const struct q8_format *f, const uint8_t *w, size_t row_bytes, int n_rows,
-                         const void *const *x, int n_x, int nx, int64_t n_in, const uint8_t *next,
-                         float *out) {
-    struct source source = {.ahead = {next ? next : w, NULL},
-                            .lines = LANES / 4}; // all that is read
+LP_INLINE void direct_q8(const struct q8_format *f, enum source_form form, const uint8_t *w,
+                         size_t row_bytes, int n_rows, const void *const *x, int n_x, int nx,
+                         int64_t n_in, const uint8_t *next, float *out) {
+    struct source source = {
+        .form = form, .ahead = {.at = next ? next : w}, .lines = LANES / 4}; // all that is read
+    if (form == FROM_PACKED && f->quads == 1)
+        source.ahead = ahead_within(w, LP_MAT_ROWS / LANES * packed_strip_bytes(f, n_in), next);
     for (int r = 0; r < n_rows; r += LANES) {
         const struct lp_act_quad *quads[DIRECT_X];
         for (int t = 0; t < nx; t++) quads[t] = x[t < n_x ? t : n_x - 1];
-        for (int l = 0; l < LANES; l++)
-            source.rows[l] = w + (size_t)clamped(r + l, n_rows) * row_bytes;
+        start_strip(f, &source, w, row_bytes, r, n_rows, n_in);
         for (int64_t first = 0; first < n_in; first += LP_Q8_PIECE) {
             vfloat acc[DIRECT_X];
             int64_t n = n_in - first < LP_Q8_PIECE ? n_in - first : LP_Q8_PIECE;
@@ -276,21 +301,21 @@ LP_INLINE void direct_q8(const struct q8_format *f, const uint8_t *w, size_t row
 // How many rows direct_q8 is to be made for, where that is faster than strips; else 0. Strips are
 // stored and loaded again, which costs as much as the products of several rows; but sums over strips
 // stay in registers, and units of 128 values gain less.
-LP_INLINE int direct_rows(const struct q8_format *f, int n_x) {
+LP_INLINE int direct_rows(const struct q8_format *f, enum source_form form, int n_x) {
     if (!f->strip || n_x > DIRECT_X) return 0;
     if (n_x <= 2) return n_x;
-    if (f->quads == 1) return 0;
+    if (f->quads == 1 || form == FROM_PACKED) return 0;
     return n_x <= 4 ? 4 : n_x >= 7 ? 8 : 0;
 }
 
 // The kernel's `block`. While a piece is used, as many bytes of the next block are fetched.
-LP_INLINE void block_q8(const struct q8_format *f, const uint8_t *w, size_t row_bytes, int n_rows,
-                        const void *const *x, int n_x, int64_t n_in, const uint8_t *next,
-                        float *out) {
-    switch (direct_rows(f, n_x)) {
+LP_INLINE void block_q8(const struct q8_format *f, enum source_form form, const uint8_t *w,
+                        size_t row_bytes, int n_rows, const void *const *x, int n_x, int64_t n_in,
+                        const uint8_t *next, float *out) {
+    switch (direct_rows(f, form, n_x)) {
 #define CASE(n)                                                                                    \
     case n:                                                                                        \
-        direct_q8(f, w, row_bytes, n_rows, x, n_x, n, n_in, next, out);                            \
+        direct_q8(f, form, w, row_bytes, n_rows, x, n_x, n, n_in, next, out);                      \
         return;
         CASE(1)
 #if DIRECT_X > 1
@@ -301,22 +326,36 @@ LP_INLINE void block_q8(const struct q8_format *f, const uint8_t *w, size_t row_
 #endif
 #undef CASE
     }
-    struct source source = {.ahead = {next ? next : w, NULL}, .lines = LANES / 8}; // half
+    struct source source = {
+        .form = form, .ahead = {.at = next ? next : w}, .lines = LANES / 8}; // half
     for (int r = 0; r < n_rows; r += LANES) {
-        for (int l = 0; l < LANES; l++)
-            source.rows[l] = w + (size_t)clamped(r + l, n_rows) * row_bytes;
+        start_strip(f, &source, w, row_bytes, r, n_rows, n_in);
         for (int64_t first = 0; first < n_in; first += LP_Q8_PIECE) {
             struct strip strips[PIECE_QUADS], *to = strips;
             int64_t n = n_in - first < LP_Q8_PIECE ? n_in - first : LP_Q8_PIECE, at = 0;
             const uint8_t *end = source.ahead.at + LANES * bytes_of(f, n);
-            for (; n - at >= unit_values(f); at += unit_values(f), to += f->quads)
-                strip_unit_q8(f, &source, to);
+            const int64_t whole = form == FROM_PACKED ? n : n / unit_values(f) * unit_values(f);
+            for (; at < whole; at += unit_values(f), to += f->quads) strip_unit_q8(f, &source, to);
             if (at < n) last_unit_q8(f, &source, bytes_of(f, n - at), to);
             source.ahead.end = end;
             f->products(strips, lp_cpu_quads(n), x, n_x, first / LP_QUAD_VALUES, f->offset,
                         source.ahead, out + r);
             source.ahead.at = end;
         }
+    }
+}
+
+// The kernel's `pack`: every strip of a block; rows that are not there are copies of the last.
+LP_INLINE void pack_q8(const struct q8_format *f, const uint8_t *w, size_t row_bytes, int n_rows,
+                       int64_t n_in, uint8_t *to) {
+    for (int r = 0; r < LP_MAT_ROWS; r += LANES) {
+        struct source source = {.form = TO_PACKED,
+                                .to = to + (size_t)(r / LANES) * packed_strip_bytes(f, n_in)};
+        struct strip unused[2];
+        start_strip(f, &source, w, row_bytes, r, n_rows, n_in);
+        int64_t at = 0;
+        for (; n_in - at >= unit_values(f); at += unit_values(f)) strip_unit_q8(f, &source, unused);
+        if (at < n_in) last_unit_q8(f, &source, bytes_of(f, n_in - at), unused);
     }
 }
 
@@ -338,7 +377,18 @@ LP_INLINE void dot_q8(__typeof__(((struct lp_cpu_mat_kernel *)0)->block) block,
                              int n_rows, const void *const *x, int n_x, int64_t n_in,              \
                              const uint8_t *next, float *out) {                                    \
         (void)type;                                                                                \
-        block_q8(&stem, w, row_bytes, n_rows, x, n_x, n_in, next, out);                            \
+        block_q8(&stem, FROM_ROWS, w, row_bytes, n_rows, x, n_x, n_in, next, out);                 \
+    }                                                                                              \
+    static void stem##_packed_block(const uint8_t *w, int n_rows, const void *const *x, int n_x,   \
+                                    int64_t n_in, const uint8_t *next, float *out) {               \
+        if (stem.strip) block_q8(&stem, FROM_PACKED, w, 0, n_rows, x, n_x, n_in, next, out);       \
+    }                                                                                              \
+    static void stem##_pack(const uint8_t *w, size_t row_bytes, int n_rows, int64_t n_in,          \
+                            uint8_t *to) {                                                         \
+        if (stem.strip) pack_q8(&stem, w, row_bytes, n_rows, n_in, to);                            \
+    }                                                                                              \
+    static size_t stem##_packed_bytes(int64_t n_in) {                                              \
+        return stem.strip ? LP_MAT_ROWS / LANES * packed_strip_bytes(&stem, n_in) : 0;             \
     }                                                                                              \
     static void stem##_dot(const struct lp_type_info *type, const uint8_t *w, size_t row_bytes,    \
                            int64_t n_rows, const void *x, int64_t n_in, float *out) {              \
@@ -361,6 +411,9 @@ LP_INLINE void dot_q8(__typeof__(((struct lp_cpu_mat_kernel *)0)->block) block,
         .name = #isa "_" #stem,                                                                    \
         .act = LP_CPU_ACT_Q8,                                                                      \
         .block = stem##_block,                                                                     \
+        .packed_bytes = stem##_packed_bytes,                                                       \
+        .pack = stem##_pack,                                                                       \
+        .packed_block = stem##_packed_block,                                                       \
         .dot = stem##_dot,                                                                         \
         .unpack = stem##_unpack,                                                                   \
         .tile = stem##_tile,                                                                       \

@@ -139,10 +139,11 @@ STRIP(iq2_xs) {
     static const int at[4] = {0, 2, 1, 3};
     const vint table = _mm512_load_si512(c->iq2_values), even = V_INT(set1_epi32)(0xff00ff);
     vfloat d = f16_column(rows, 0);
-    vint raw[4];
-    columns(rows, sizeof(struct lp_block_iq2_xs) - 16, raw);
-    iq2_strip_scales(to, raw + 2, d);
+    vint scales[2];
+    some_columns(rows, sizeof(struct lp_block_iq2_xs) - 16, 2, 2, scales);
+    iq2_strip_scales(to, scales, d);
     for (int p = 0; p < 4; p++) {
+        vint raw[4];
         columns(rows, 2 + 16 * (size_t)p, raw); // two octets a lane, four lanes of two groups
         UNROLL
         for (int i = 0; i < 2; i++) {
@@ -216,11 +217,11 @@ STRIP(iq3_s) {
     const struct lp_cpu_grid_codes *c = &lp_cpu_grid_codes;
     const vint table = _mm512_load_si512(c->iq3s_values);
     vfloat d = f16_column(rows, 0);
-    vint high[4], signs[8], end[4];
-    columns(rows, offsetof(struct lp_block_iq3_s, qh), high);
+    vint high[2], signs[8], scales;
+    some_columns(rows, offsetof(struct lp_block_iq3_s, qh), 0, 2, high);
     columns(rows, offsetof(struct lp_block_iq3_s, signs), signs);
     columns(rows, offsetof(struct lp_block_iq3_s, signs) + 16, signs + 4);
-    columns(rows, sizeof(struct lp_block_iq3_s) - 16, end); // scales in the last four bytes
+    some_columns(rows, sizeof(struct lp_block_iq3_s) - 16, 3, 1, &scales);
     for (int p = 0; p < 4; p++) {
         vint low[4];
         columns(rows, offsetof(struct lp_block_iq3_s, qs) + 16 * (size_t)p, low);
@@ -231,7 +232,7 @@ STRIP(iq3_s) {
             look_up_octets(c->iq3s[0], c->iq3s[1], low[i], 1,
                            spread(high[g / 4], 8 * (g % 4) + 4 * h, 1), codes);
             put_quartets(to, g, h, codes, signs[g], table);
-            to->strips[g / 4].scale[g % 4] = lane_scale(lane_bits(end[3], 4 * g, 15), 1, 2, d);
+            to->strips[g / 4].scale[g % 4] = lane_scale(lane_bits(scales, 4 * g, 15), 1, 2, d);
         }
     }
 }
@@ -262,11 +263,11 @@ STRIP(iq1_s) {
 STRIP(iq1_m) {
     const struct lp_cpu_grid_codes *c = &lp_cpu_grid_codes;
     const vint table = _mm512_load_si512(c->iq1_values);
-    vint qh[4], end[4]; // of two groups each; scales in the last eight bytes
+    vint qh[4], end[2]; // of two groups each; scales
     columns(rows, offsetof(struct lp_block_iq1_m, qh), qh);
-    columns(rows, sizeof(struct lp_block_iq1_m) - 16, end);
-    vint bits = v_or(v_or(lane_bits(end[2], 12, 0xf), lane_bits(end[2], 24, 0xf0)),
-                     v_or(lane_bits(end[3], 4, 0xf00), lane_bits(end[3], 16, 0xf000)));
+    some_columns(rows, sizeof(struct lp_block_iq1_m) - 16, 2, 2, end);
+    vint bits = v_or(v_or(lane_bits(end[0], 12, 0xf), lane_bits(end[0], 24, 0xf0)),
+                     v_or(lane_bits(end[1], 4, 0xf00), lane_bits(end[1], 16, 0xf000)));
     vfloat d = low_f16(bits);
     for (int p = 0; p < 2; p++) {
         vint low[4];
@@ -279,7 +280,7 @@ STRIP(iq1_m) {
             for (int k = 0; k < 8; k++) deltas[k] = spread(h, at + 4 * (k / 2) + 3 - SIGN_BIT, 0);
             UNROLL
             for (int half = 0; half < 2; half++) {
-                vint n = lane_bits(end[2 + p], 16 * (i / 2) + 6 * (i % 2) + 3 * half, 7);
+                vint n = lane_bits(end[p], 16 * (i / 2) + 6 * (i % 2) + 3 * half, 7);
                 to->strips[p].scale[i + 4 * half] = lane_scale(n, 0.125f, 0.25f, d);
             }
             put_octets(to, g, codes, octets_in_order, deltas, table);

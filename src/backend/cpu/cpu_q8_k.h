@@ -41,10 +41,10 @@ BYTES(q2_k) {
 }
 
 STRIP(q2_k) {
-    vint s[4], raw[4];
+    vint s[4], end, raw[4];
     columns(rows, 0, s);
-    columns(rows, sizeof(struct lp_block_q2_k) - 16, raw); // d and dmin in the last four bytes
-    vfloat d = low_f16(raw[3]), dmin = V_INT(mul_ps)(high_f16(raw[3]), V_INT(set1_ps)(1.0f / 128));
+    some_columns(rows, sizeof(struct lp_block_q2_k) - 16, 3, 1, &end); // d and dmin
+    vfloat d = low_f16(end), dmin = V_INT(mul_ps)(high_f16(end), V_INT(set1_ps)(1.0f / 128));
     for (int i = 0; i < 16; i++) { // two a group
         const int at = i / 2 % 4 + 4 * (i % 2);
         vint low = shift_right(s[i / 4], 0, 15), high = shift_right(s[i / 4], 4, 15);
@@ -214,10 +214,9 @@ BYTES(q6_k) {
 }
 
 STRIP(q6_k) {
-    vint s[4], end[4];
+    vint s[4];
     columns(rows, offsetof(struct lp_block_q6_k, scales), s);
-    columns(rows, sizeof(struct lp_block_q6_k) - 16, end); // d in the last two bytes
-    vfloat d = high_f16(end[3]);
+    vfloat d = last_f16_column(rows, offsetof(struct lp_block_q6_k, d));
     for (int i = 0; i < 16; i++) // two a group
         to->strips[i / 8].scale[i / 2 % 4 + 4 * (i % 2)] =
             V_INT(mul_ps)(signed_byte(s[i / 4], i % 4), d);
@@ -262,8 +261,8 @@ BYTES(iq4_xs) {
 
 STRIP(iq4_xs) {
     const vint table = any_bytes(byte_table(load_16(lp_codebooks_iq4_nl)));
-    vint head[4]; // d and scales_h, then scales_l
-    columns(rows, 0, head);
+    vint head[2]; // d and scales_h, then scales_l
+    some_columns(rows, 0, 0, 2, head);
     vfloat d = low_f16(head[0]);
     for (int g = 0; g < 8; g++) {
         vint low = v_and(V_INT(srli_epi32)(head[1], 4 * g), V_INT(set1_epi32)(15));

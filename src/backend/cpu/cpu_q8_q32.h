@@ -34,10 +34,17 @@ LP_INLINE void put_group(const struct sink *to, size_t g, const vint *q) {
     put(to, 0, (int)g, 1, q + 4);
 }
 
-// d and m, two f16 at the head of a block: the min is -m
-LP_INLINE void set_scale_min(struct source *rows, size_t at, size_t g, const struct sink *to) {
-    to->strips->scale[g] = f16_column(rows, at);
-    to->strips->min[g] = V_INT(sub_ps)(V_INT(set1_ps)(-0.0f), f16_column(rows, at + 2));
+// d, an f16 at the head of each block. (Scales are read before the values of all blocks, so that
+// packed columns of values lie at whole cache lines.)
+LP_INLINE void read_scales(struct source *rows, size_t block_bytes, const struct sink *to) {
+    for (size_t g = 0; g < 4; g++) to->strips->scale[g] = f16_column(rows, g * block_bytes);
+}
+// d and m: the min is -m
+LP_INLINE void read_scales_mins(struct source *rows, size_t block_bytes, const struct sink *to) {
+    read_scales(rows, block_bytes, to);
+    for (size_t g = 0; g < 4; g++)
+        to->strips->min[g] =
+            V_INT(sub_ps)(V_INT(set1_ps)(-0.0f), f16_column(rows, g * block_bytes + 2));
 }
 
 // Bits 4k .. 4k + 3 of each lane of qh as 16 in the four bytes of q[k]: the factor puts bit i at
@@ -59,6 +66,7 @@ BYTES(q8_0) {
     return load_32(((const struct lp_block_q8_0 *)unit)[group].qs);
 }
 STRIP(q8_0) {
+    read_scales(rows, sizeof(struct lp_block_q8_0), to);
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_q8_0);
         for (size_t h = 0; h < 2; h++) {
@@ -67,7 +75,6 @@ STRIP(q8_0) {
             for (int k = 0; k < 4; k++) q[k] = any_bytes(q[k]);
             put(to, 0, (int)g, (int)h, q);
         }
-        to->strips->scale[g] = f16_column(rows, at);
     }
 }
 
@@ -81,6 +88,7 @@ BYTES(q4_0) {
                            _mm256_set1_epi8(8));
 }
 STRIP(q4_0) {
+    read_scales(rows, sizeof(struct lp_block_q4_0), to);
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_q4_0);
         vint q[8];
@@ -88,7 +96,6 @@ STRIP(q4_0) {
         split_nibbles(q);
         for (int k = 0; k < 8; k++) q[k] = offset_bytes(q[k], 8);
         put_group(to, g, q);
-        to->strips->scale[g] = f16_column(rows, at);
     }
 }
 
@@ -102,13 +109,13 @@ BYTES(q4_1) {
     return nibbles_32(((const struct lp_block_q4_1 *)unit)[group].qs);
 }
 STRIP(q4_1) {
+    read_scales_mins(rows, sizeof(struct lp_block_q4_1), to);
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_q4_1);
         vint q[8];
         columns(rows, at + 4, q);
         split_nibbles(q);
         put_group(to, g, q);
-        set_scale_min(rows, at, g, to);
     }
 }
 
@@ -123,6 +130,7 @@ BYTES(q5_0) {
     return _mm256_sub_epi8(q, _mm256_set1_epi8(16));
 }
 STRIP(q5_0) {
+    read_scales(rows, sizeof(struct lp_block_q5_0), to);
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_q5_0);
         vint q[8];
@@ -131,7 +139,6 @@ STRIP(q5_0) {
         add_fifth_bits(q, dword_column(rows, at + 2));
         for (int k = 0; k < 8; k++) q[k] = offset_bytes(q[k], 16);
         put_group(to, g, q);
-        to->strips->scale[g] = f16_column(rows, at);
     }
 }
 
@@ -146,6 +153,7 @@ BYTES(q5_1) {
     return _mm256_or_si256(nibbles_32(b->qs), fifth_bits((const uint8_t *)b + 4));
 }
 STRIP(q5_1) {
+    read_scales_mins(rows, sizeof(struct lp_block_q5_1), to);
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_q5_1);
         vint q[8];
@@ -153,7 +161,6 @@ STRIP(q5_1) {
         split_nibbles(q);
         add_fifth_bits(q, dword_column(rows, at + 4));
         put_group(to, g, q);
-        set_scale_min(rows, at, g, to);
     }
 }
 
@@ -168,13 +175,13 @@ BYTES(iq4_nl) {
 }
 STRIP(iq4_nl) {
     const vint table = any_bytes(byte_table(load_16(lp_codebooks_iq4_nl)));
+    read_scales(rows, sizeof(struct lp_block_iq4_nl), to);
     for (size_t g = 0; g < 4; g++) {
         const size_t at = g * sizeof(struct lp_block_iq4_nl);
         vint q[8];
         columns(rows, at + 2, q);
         look_up_nibbles(q, table);
         put_group(to, g, q);
-        to->strips->scale[g] = f16_column(rows, at);
     }
 }
 
@@ -191,14 +198,17 @@ BYTES(mxfp4) {
 STRIP(mxfp4) {
     const vint table = any_bytes(byte_table(load_16(lp_codebooks_fp4)));
     for (size_t g = 0; g < 4; g++) {
-        const size_t at = g * sizeof(struct lp_block_mxfp4);
+        uint8_t e[LANES];
+        float scales[LANES];
+        byte_column(rows, g * sizeof(struct lp_block_mxfp4), e);
+        for (int l = 0; l < LANES; l++) scales[l] = lp_blocks_mxfp4_scale(e[l]);
+        to->strips->scale[g] = V_INT(loadu_ps)(scales);
+    }
+    for (size_t g = 0; g < 4; g++) {
         vint q[8];
-        columns(rows, at + 1, q);
+        columns(rows, g * sizeof(struct lp_block_mxfp4) + 1, q);
         look_up_nibbles(q, table);
         put_group(to, g, q);
-        float scales[LANES];
-        for (int l = 0; l < LANES; l++) scales[l] = lp_blocks_mxfp4_scale(rows->rows[l][at]);
-        to->strips->scale[g] = V_INT(loadu_ps)(scales);
     }
 }
 

@@ -85,6 +85,9 @@ LP_INLINE vint load_16_of(const uint8_t *const *rows, size_t at) { // of rows 0,
 LP_INLINE vfloat load_f16_of(const uint8_t *const *rows, size_t at) {
     return _mm512_cvtph_ps(_mm256_set_m128i(eight_u16(rows + 8, at), eight_u16(rows, at)));
 }
+LP_INLINE vfloat load_f16(const void *p) {
+    return _mm512_cvtph_ps(load_32(p));
+}
 // The f16 in the low and in the high half of each lane
 LP_INLINE vfloat low_f16(vint v) {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v));
@@ -109,6 +112,9 @@ LP_INLINE vint load_16_of(const uint8_t *const *rows, size_t at) { // of rows 0,
 }
 LP_INLINE vfloat load_f16_of(const uint8_t *const *rows, size_t at) {
     return _mm256_cvtph_ps(eight_u16(rows, at));
+}
+LP_INLINE vfloat load_f16(const void *p) {
+    return _mm256_cvtph_ps(load_16(p));
 }
 LP_INLINE vfloat low_f16(vint v) {
     v = _mm256_and_si256(v, _mm256_set1_epi32(0xffff));
@@ -147,6 +153,7 @@ LP_INLINE vint shift_left(vint v, int n, int mask) {
 // own prefetch starts anew with each row, which for rows of a few KiB is most of the time.)
 struct ahead {
     const uint8_t *at, *end;
+    const uint8_t *next; // where to go on from `end`; NULL: nowhere
 };
 
 LP_INLINE void fetch_line(struct ahead *ahead) {
@@ -154,17 +161,58 @@ LP_INLINE void fetch_line(struct ahead *ahead) {
     ahead->at += 64;
 }
 
+// The same at a fixed distance, then on with `next`: for types that are decoded faster than memory
+// delivers. (Of Q8_0 a thread reads 30 GB/s so, 21 a whole block ahead; of the K types it is the other
+// way round.)
+#define FETCH_DISTANCE 1024
+
+LP_INLINE struct ahead ahead_within(const uint8_t *w, size_t block_bytes, const uint8_t *next) {
+    const size_t distance = block_bytes < FETCH_DISTANCE ? block_bytes : FETCH_DISTANCE;
+    return (struct ahead){w + distance, w + block_bytes, next};
+}
+
+LP_INLINE void jump_to_next(struct ahead *ahead) {
+    if (!ahead->next || ahead->at < ahead->end) return;
+    ahead->at = ahead->next + (ahead->at - ahead->end);
+    ahead->next = NULL;
+}
+
+// Where a strip's columns come from. Packed, a strip is one run of bytes: what is read of LANES rows,
+// column by column, in the order in which the type's function reads it. It is as long as the rows,
+// and nothing needs to be turned.
+enum source_form {
+    FROM_ROWS, // as the file has them
+    FROM_PACKED,
+    TO_PACKED, // from rows, and written down packed
+};
+
 // The places of LANES rows that become a strip.
 struct source {
+    enum source_form form;
     const uint8_t *rows[LANES];
+    const uint8_t *packed; // the next column
+    uint8_t *to;           // the place of the next column
     struct ahead ahead;
     int lines; // to fetch for every 16 bytes read of each row
 };
 
-// 16 bytes of each row, from `at`, as four columns: lane i of out[k] holds bytes 4k .. 4k + 3 of
-// row i.
-LP_INLINE void columns(struct source *s, size_t at, vint *out) {
-    for (int i = 0; i < s->lines; i++) fetch_line(&s->ahead);
+LP_INLINE vint load_column(const void *p) {
+    vint v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+LP_INLINE void read_packed(struct source *s, int n, vint *out) {
+    for (int k = 0; k < n; k++) out[k] = load_column(s->packed + (size_t)k * sizeof *out);
+    s->packed += (size_t)n * sizeof *out;
+}
+
+LP_INLINE void write_packed(struct source *s, const void *columns, size_t n_bytes) {
+    memcpy(s->to, columns, n_bytes);
+    s->to += n_bytes;
+}
+
+LP_INLINE void turn_columns(const struct source *s, size_t at, vint *out) {
     vint a = load_16_of(s->rows, at), b = load_16_of(s->rows + 1, at),
          c = load_16_of(s->rows + 2, at), d = load_16_of(s->rows + 3, at);
     vint ab = V_INT(unpacklo_epi32)(a, b), cd = V_INT(unpacklo_epi32)(c, d);
@@ -175,17 +223,74 @@ LP_INLINE void columns(struct source *s, size_t at, vint *out) {
     out[3] = V_INT(unpackhi_epi64)(ab, cd);
 }
 
-LP_INLINE vfloat f16_column(const struct source *s, size_t at) {
-    return load_f16_of(s->rows, at);
+// 16 bytes of each row, from `at`, as four columns: lane i of out[k] holds bytes 4k .. 4k + 3 of
+// row i.
+LP_INLINE void columns(struct source *s, size_t at, vint *out) {
+    for (int i = 0; i < s->lines; i++) fetch_line(&s->ahead);
+    if (s->form == FROM_PACKED) {
+        read_packed(s, 4, out);
+        return;
+    }
+    turn_columns(s, at, out);
+    if (s->form == TO_PACKED) write_packed(s, out, 4 * sizeof *out);
+}
+
+// Columns first .. first + n - 1 of the four from `at`, where the others belong to something else.
+LP_INLINE void some_columns(struct source *s, size_t at, int first, int n, vint *out) {
+    if (s->form == FROM_PACKED) {
+        read_packed(s, n, out);
+        return;
+    }
+    vint four[4];
+    turn_columns(s, at, four);
+    for (int k = 0; k < n; k++) out[k] = four[first + k];
+    if (s->form == TO_PACKED) write_packed(s, out, (size_t)n * sizeof *out);
 }
 
 // Bytes at .. at + 3 of each row, where fewer than 16 may be read
-LP_INLINE vint dword_column(const struct source *s, size_t at) {
+LP_INLINE vint dword_column(struct source *s, size_t at) {
+    vint out;
+    if (s->form == FROM_PACKED) {
+        read_packed(s, 1, &out);
+        return out;
+    }
     uint32_t v[LANES];
     for (int i = 0; i < LANES; i++) v[i] = load_u32(s->rows[i] + at);
-    vint out;
     memcpy(&out, v, sizeof out);
+    if (s->form == TO_PACKED) write_packed(s, &out, sizeof out);
     return out;
+}
+
+LP_INLINE vfloat f16_column(struct source *s, size_t at) {
+    uint16_t v[LANES];
+    if (s->form == FROM_PACKED) {
+        s->packed += sizeof v;
+        return load_f16(s->packed - sizeof v);
+    }
+    if (s->form == TO_PACKED) {
+        for (int i = 0; i < LANES; i++) memcpy(&v[i], s->rows[i] + at, sizeof v[i]);
+        write_packed(s, v, sizeof v);
+    }
+    return load_f16_of(s->rows, at);
+}
+
+// The same where 14 bytes before `at` may be read too.
+LP_INLINE vfloat last_f16_column(struct source *s, size_t at) {
+    if (s->form != FROM_ROWS) return f16_column(s, at);
+    vint end[4];
+    turn_columns(s, at - 14, end);
+    return high_f16(end[3]);
+}
+
+// A byte of each row: out[i] of row i
+LP_INLINE void byte_column(struct source *s, size_t at, uint8_t *out) {
+    if (s->form == FROM_PACKED) {
+        memcpy(out, s->packed, LANES);
+        s->packed += LANES;
+        return;
+    }
+    for (int i = 0; i < LANES; i++) out[i] = s->rows[i][at];
+    if (s->form == TO_PACKED) write_packed(s, out, LANES);
 }
 
 // Four columns of nibbles to the eight of a group whose first half is in the low nibbles

@@ -122,6 +122,24 @@ static bool block_agrees(const struct lp_cpu_mat_kernel *kernel, const struct lp
     return true;
 }
 
+// The same block packed, for one row and for several.
+static bool packed_agrees(const struct lp_cpu_mat_kernel *kernel, const uint8_t *rows,
+                          const void *act, const float *y) {
+    static const int counts[] = {1, 2, 11};
+    _Alignas(64) uint8_t packed[LP_MAT_ROWS * MAX_ROW_BYTES];
+    const void *acts[11];
+    float out[11 * LP_MAT_ROWS];
+    if (kernel->packed_bytes(CHECK_VALUES) > sizeof packed) return false;
+    kernel->pack(rows, MAX_ROW_BYTES, CHECK_ROWS, CHECK_VALUES, packed);
+    for (int t = 0; t < 11; t++) acts[t] = act;
+    for (int i = 0; i < 3; i++) {
+        kernel->packed_block(packed, CHECK_ROWS, acts, counts[i], CHECK_VALUES, NULL, out);
+        for (int t = 0; t < counts[i]; t++)
+            if (memcmp(y, out + t * LP_MAT_ROWS, CHECK_ROWS * sizeof *y) != 0) return false;
+    }
+    return true;
+}
+
 // x: random, or with `flat` all of one size, the largest sums that 8-bit products can give.
 static bool check_once(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type,
                        struct lp_rng *rng, bool flat) {
@@ -165,7 +183,9 @@ static bool check_once(const struct lp_cpu_mat_kernel *kernel, const struct lp_t
     kernel->tile(panel, CHECK_ROWS, acts, LP_MAT_TILE, 0, CHECK_VALUES, tile);
     for (int t = 0; t < LP_MAT_TILE; t++)
         if (memcmp(y, tile + t * LP_MAT_ROWS, sizeof y) != 0) return false;
-    return !kernel->block || block_agrees(kernel, type, rows[0], act, y);
+    if (kernel->block && !block_agrees(kernel, type, rows[0], act, y)) return false;
+    return !kernel->packed_bytes || !kernel->packed_bytes(CHECK_VALUES) ||
+           packed_agrees(kernel, rows[0], act, y);
 }
 
 bool lp_cpu_mat_selfcheck(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type) {
