@@ -20,7 +20,8 @@ WAYS = (["--prefetch"], ["--prefetch", "--huge-pages", "all"], ["--prefetch", "-
 
 
 def same(limpid, g, path, options):
-    want = Dump(limpid, g.path, g.tokens[:40], "--deterministic", "--repack", "off", want=("logits", "hidden"))
+    level = options[options.index("--cpu"):] if "--cpu" in options else []
+    want = Dump(limpid, g.path, g.tokens[:40], "--deterministic", "--repack", "off", *level, want=("logits", "hidden"))
     got = Dump(limpid, path, g.tokens[:40], "--deterministic", *options, want=("logits", "hidden"))
     for what in ("logits", "hidden"):
         if not np.array_equal(got.arrays[what].view(np.uint32), want.arrays[what].view(np.uint32)):
