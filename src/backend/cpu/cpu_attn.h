@@ -51,9 +51,9 @@ static inline int64_t lp_cpu_visible_count(const struct lp_visible *v, int64_t q
     return v->ids ? v->counts[query] : v->first_pos + query + 1;
 }
 
-// Keys per segment: 1024, doubled until there are at most LP_CPU_MAX_SEGMENTS.
+// Keys per segment: 512, doubled until there are at most LP_CPU_MAX_SEGMENTS.
 static inline int64_t lp_cpu_segment_keys(int64_t n_visible) {
-    int64_t keys = 1024;
+    int64_t keys = 512;
     while (keys * LP_CPU_MAX_SEGMENTS < n_visible) keys *= 2;
     return keys;
 }
@@ -64,7 +64,7 @@ static inline int64_t lp_cpu_segment_count(int64_t n_visible) {
 
 // The largest count of any context up to n_context (not n_context's own, see above).
 static inline int64_t lp_cpu_segment_max(int64_t n_context) {
-    int64_t n = (n_context + 1023) / 1024;
+    int64_t n = (n_context + 511) / 512;
     return n < LP_CPU_MAX_SEGMENTS ? n : LP_CPU_MAX_SEGMENTS;
 }
 

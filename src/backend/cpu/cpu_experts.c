@@ -169,10 +169,13 @@ static void add_weighted(const struct experts_job *job, const float *pairs, int6
         for (int32_t j = 0; j < op->n_used; j++) {
             float weight = op->weights[(job->first_x + t) * op->n_used + j];
             const float *from = pairs + (int64_t)places[t * op->n_used + j] * LP_MAT_ROWS;
-            for (int r = 0; r < n_rows; r++) sum[r] += weight * from[r];
+            for (int r = 0; r < LP_MAT_ROWS; r++) sum[r] += weight * from[r]; // all are there
         }
         float *y = op->y + (job->first_x + t) * op->y_stride + row;
-        for (int r = 0; r < n_rows; r++) y[r] += sum[r];
+        if (n_rows == LP_MAT_ROWS)
+            for (int r = 0; r < LP_MAT_ROWS; r++) y[r] += sum[r];
+        else
+            for (int r = 0; r < n_rows; r++) y[r] += sum[r];
     }
 }
 

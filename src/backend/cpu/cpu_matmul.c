@@ -120,7 +120,11 @@ struct matmul_job {
 // Adds bias and the old y where asked, and stores a block's results.
 static void store_block(const struct lp_op_matmul *op, const float *tile, int64_t t0, int64_t n_x,
                         int64_t row, int n_rows) {
-    for (int64_t t = 0; t < n_x; t++) {
+    const bool as_is = !op->bias && !op->accumulate && n_rows == LP_MAT_ROWS;
+    for (int64_t t = 0; as_is && t < n_x; t++) // of a size that the compiler knows
+        memcpy(op->y + (t0 + t) * op->y_stride + row, tile + t * LP_MAT_ROWS,
+               LP_MAT_ROWS * sizeof *tile);
+    for (int64_t t = 0; !as_is && t < n_x; t++) {
         float *y = op->y + (t0 + t) * op->y_stride + row, value[LP_MAT_ROWS];
         for (int r = 0; r < LP_MAT_ROWS; r++) value[r] = tile[t * LP_MAT_ROWS + r];
         for (int r = 0; op->bias && r < n_rows; r++) value[r] += op->bias[row + r];
