@@ -86,6 +86,9 @@ struct lp_cache_view {
     int32_t width, page_tokens;
     int32_t slot_offset; // 0; 1 for the MTP layer, whose state belongs to the token behind
     size_t row_bytes, page_bytes;
+    // Where in a page its rows lie once more in the backend's own form (lp_backend.index_page_extra);
+    // 0: nowhere. cache_write keeps both.
+    size_t extra_offset;
     const int32_t *pages; // device memory
 };
 
@@ -366,6 +369,10 @@ struct lp_backend {
     // matrices, to a 64-byte boundary, by all threads. Both NULL in a backend that packs nothing.
     size_t (*packed_bytes)(const struct lp_device *dev, const struct lp_weight *w);
     void (*pack)(struct lp_device *dev, const struct lp_weight *w, uint8_t *to);
+
+    // Bytes behind the rows of a page of indexer keys, where cache_write and index_select keep what
+    // these score with: a multiple of 64. NULL or 0: nothing.
+    size_t (*index_page_extra)(const struct lp_device *dev, int32_t width, int32_t page_tokens);
 
     // Whether a weight of this type can be used by matmul, head_matmul, experts, embed.
     bool (*supports)(const struct lp_device *dev, lp_type type);

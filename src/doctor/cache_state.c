@@ -12,7 +12,8 @@ lp_status lp_cache_state_read(struct lp_cache_state *out, const struct lp_kv *kv
                               const struct lp_page_table *table, int64_t n, struct lp_err *err) {
     size_t page_bytes = lp_kv_page_bytes(kv);
     int64_t n_pages = lp_kv_pages_of(n);
-    *out = (struct lp_cache_state){.page_bytes = page_bytes, .n = n};
+    *out = (struct lp_cache_state){
+        .page_bytes = page_bytes, .index_extra = lp_kv_index_extra(kv), .n = n};
     out->bytes = lp_alloc((size_t)n_pages, page_bytes);
     if (!out->bytes) return lp_err_memory(err, (size_t)n_pages * page_bytes, "a copy of the cache");
     for (int64_t i = 0; i < n_pages; i++)
@@ -96,6 +97,7 @@ struct lp_cache_difference lp_cache_state_compare(const struct lp_cache_state *a
             struct place place = {offset, (size_t)row_bytes, latent_bytes(m, type, kind)};
             d.has[kind] = row_bytes > 0;
             offset += (size_t)row_bytes * LP_KV_PAGE_TOKENS;
+            if (kind == LP_KV_INDEX && row_bytes) offset += a->index_extra;
             if (row_bytes) compare_kind(&scan, &place, kind, &d, differs, &latents);
             if (!d.kinds[kind]) continue;
             if (d.layer < 0) first_place = place;

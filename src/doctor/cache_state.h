@@ -9,7 +9,7 @@
 struct
     lp_cache_state { // host bytes of the first n tokens: whole pages, as lp_kv_page_read gives them
     uint8_t *bytes;
-    size_t page_bytes;
+    size_t page_bytes, index_extra;
     int64_t n;
 };
 lp_status lp_cache_state_read(struct lp_cache_state *out, const struct lp_kv *kv,

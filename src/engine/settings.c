@@ -6,7 +6,7 @@
 #include "engine/engine.h"
 
 // Raised whenever the state of a token changes its meaning: kernels' rounding, layout of a page.
-#define STATE_VERSION 1
+#define STATE_VERSION 2
 
 limpid_engine_options limpid_engine_default_options(void) {
     return (limpid_engine_options){.kv_type = "f16", .route = "auto"};
@@ -147,7 +147,9 @@ lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,
     // Kernels round differently, so their names belong to what a state is.
     const lp_type up = m->weights->layers[0].mla.k_up.type;
     const struct lp_backend *backend = m->dev->backend;
-    const char *names[] = {backend->name, backend->matmul_kernel(m->dev, m->weights->output.type),
+    const char *names[] = {backend->name,
+                           backend->kernel(m->dev, "index_select", s->kv_type, s->kv_type).name,
+                           backend->matmul_kernel(m->dev, m->weights->output.type),
                            backend->kernel(m->dev, "mla_absorbed", s->kv_type, s->kv_type).name,
                            backend->kernel(m->dev, "mla_expanded", s->kv_type, up).name};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

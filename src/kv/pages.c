@@ -15,7 +15,7 @@ struct lp_kv {
     int32_t *free_pages, *refs; // [n_pages]
     bool *cached;               // [n_pages]
     int64_t n_free, n_pages, n_idle;
-    size_t token_bytes;
+    size_t page_bytes; // of all layers and kinds
 };
 
 bool lp_kv_type_supported(lp_type type) {
@@ -27,6 +27,18 @@ static size_t row_bytes_of(const struct lp_kv *kv, int32_t layer, int kind) {
     uint64_t bytes = 0;
     lp_type_row_bytes(kv->type, (uint64_t)kv->layers[layer].width[kind], &bytes); // fits: checked
     return bytes;
+}
+
+// What the backend keeps behind the rows of a page.
+static size_t extra_of(const struct lp_kv *kv, int32_t layer, int kind) {
+    const struct lp_backend *backend = kv->dev->backend;
+    const int32_t width = kv->layers[layer].width[kind];
+    if (kind != LP_KV_INDEX || width == 0 || !backend->index_page_extra) return 0;
+    return backend->index_page_extra(kv->dev, width, LP_KV_PAGE_TOKENS);
+}
+
+static size_t page_bytes_of(const struct lp_kv *kv, int32_t layer, int kind) {
+    return row_bytes_of(kv, layer, kind) * LP_KV_PAGE_TOKENS + extra_of(kv, layer, kind);
 }
 
 static lp_status check_widths(const struct lp_kv *kv, struct lp_err *err) {
@@ -45,10 +57,10 @@ static lp_status check_widths(const struct lp_kv *kv, struct lp_err *err) {
 static lp_status alloc_states(struct lp_kv *kv, struct lp_err *err) {
     for (int32_t l = 0; l < kv->n_layers; l++)
         for (int kind = 0; kind < LP_KV_N_KINDS; kind++) {
-            size_t row_bytes = row_bytes_of(kv, l, kind), bytes;
-            if (row_bytes == 0) continue;
-            kv->token_bytes += row_bytes;
-            if (!lp_mul_size(row_bytes, (size_t)kv->n_pages * LP_KV_PAGE_TOKENS, &bytes))
+            size_t page_bytes = page_bytes_of(kv, l, kind), bytes;
+            if (page_bytes == 0) continue;
+            kv->page_bytes += page_bytes;
+            if (!lp_mul_size(page_bytes, (size_t)kv->n_pages, &bytes))
                 return lp_err_set(err, LP_STATUS_LIMIT, "the KV cache of %lld tokens is too large",
                                   (long long)kv->n_pages * LP_KV_PAGE_TOKENS);
             void *block = kv->dev->backend->alloc(kv->dev, bytes);
@@ -116,10 +128,10 @@ void lp_kv_free(struct lp_kv *kv) {
 }
 
 size_t lp_kv_token_bytes(const struct lp_kv *kv) {
-    return kv->token_bytes;
+    return kv->page_bytes / LP_KV_PAGE_TOKENS;
 }
 size_t lp_kv_bytes(const struct lp_kv *kv) {
-    return kv->token_bytes * (size_t)kv->n_pages * LP_KV_PAGE_TOKENS;
+    return kv->page_bytes * (size_t)kv->n_pages;
 }
 int64_t lp_kv_capacity_tokens(const struct lp_kv *kv) {
     return kv->n_pages * LP_KV_PAGE_TOKENS;
@@ -167,12 +179,17 @@ int64_t lp_kv_n_idle(const struct lp_kv *kv) {
 }
 
 size_t lp_kv_page_bytes(const struct lp_kv *kv) {
-    return kv->token_bytes * LP_KV_PAGE_TOKENS;
+    return kv->page_bytes;
+}
+size_t lp_kv_index_extra(const struct lp_kv *kv) {
+    for (int32_t l = 0; l < kv->n_layers; l++)
+        if (kv->layers[l].width[LP_KV_INDEX]) return extra_of(kv, l, LP_KV_INDEX);
+    return 0;
 }
 
 // The place of a page's state of one kind and layer; NULL where there is none.
 static char *page_at(const struct lp_kv *kv, int32_t index, int32_t page, size_t *bytes) {
-    *bytes = row_bytes_of(kv, index / LP_KV_N_KINDS, index % LP_KV_N_KINDS) * LP_KV_PAGE_TOKENS;
+    *bytes = page_bytes_of(kv, index / LP_KV_N_KINDS, index % LP_KV_N_KINDS);
     return kv->base[index] ? (char *)kv->base[index] + (size_t)page * *bytes : NULL;
 }
 
@@ -291,7 +308,8 @@ struct lp_cache_view lp_kv_view(const struct lp_kv *kv, int32_t layer, enum lp_k
         .page_tokens = LP_KV_PAGE_TOKENS,
         .slot_offset = kv->layers[layer].slot_offset,
         .row_bytes = row_bytes,
-        .page_bytes = row_bytes * LP_KV_PAGE_TOKENS,
+        .page_bytes = page_bytes_of(kv, layer, kind),
+        .extra_offset = extra_of(kv, layer, kind) ? row_bytes * LP_KV_PAGE_TOKENS : 0,
         .pages = table->device_pages,
     };
 }

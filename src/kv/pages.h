@@ -2,8 +2,9 @@
 //
 // The model says which kinds of state a token has on each layer (latent + rope part, indexer key;
 // or key and value; the MTP layer's beside them). A page holds page_tokens tokens of every kind of
-// every layer; page p of a kind and layer lies at base + p * page_bytes. So one page number moves
-// everything that a token's state needs, and nothing can be left behind.
+// every layer, and behind the rows what the backend keeps of them for itself
+// (lp_backend.index_page_extra); page p of a kind and layer lies at base + p * page_bytes. So one page
+// number moves everything that a token's state needs, and nothing can be left behind.
 //
 //   P1. A page is free (no references) or held by as many tables and tree nodes as it counts.
 //   P2. A table of n tokens holds ceil(n / page_tokens) pages; position s is in page
@@ -65,6 +66,7 @@ int64_t lp_kv_n_idle(const struct lp_kv *kv);
 void lp_kv_page_copy(struct lp_kv *kv, int32_t to, int32_t from);
 // All state of a page as host bytes, [page_bytes], in the order of layers and kinds.
 size_t lp_kv_page_bytes(const struct lp_kv *kv);
+size_t lp_kv_index_extra(const struct lp_kv *kv); // behind the rows of a layer's indexer keys
 void lp_kv_page_read(const struct lp_kv *kv, int32_t page, void *out);
 void lp_kv_page_write(struct lp_kv *kv, int32_t page, const void *in);
 lp_type lp_kv_type(const struct lp_kv *kv);

@@ -39,6 +39,13 @@ static size_t hollow_scratch_bytes(const struct lp_device *dev) {
     return real->backend->scratch_bytes(real);
 }
 
+static size_t hollow_index_page_extra(const struct lp_device *dev, int32_t width,
+                                      int32_t page_tokens) {
+    const struct lp_device *real = real_of(dev);
+    const struct lp_backend *backend = real->backend;
+    return backend->index_page_extra ? backend->index_page_extra(real, width, page_tokens) : 0;
+}
+
 static void hollow_init(struct hollow *d, struct lp_device *real) {
     *d = (struct hollow){.backend = *real->backend, .real = real};
     d->base.backend = &d->backend;
@@ -49,6 +56,7 @@ static void hollow_init(struct hollow *d, struct lp_device *real) {
     d->backend.copy = hollow_read;
     d->backend.reserve = hollow_reserve;
     d->backend.scratch_bytes = hollow_scratch_bytes;
+    d->backend.index_page_extra = hollow_index_page_extra;
 }
 
 static lp_status measure(struct lp_plan *out, struct lp_model *model,

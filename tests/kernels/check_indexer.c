@@ -53,6 +53,39 @@ static void place_keys(struct index_data *x, struct lp_rng *rng, int32_t page_to
     x->keys = new_cache(rng, x->rows, x->n_keys, x->c.width, x->c.type, page_tokens);
 }
 
+// The same keys in pages that the backend keeps in its own form too, written over others, a few at a
+// time. False where it has no such form.
+static bool place_keys_with_extra(struct index_data *x, struct lp_rng *rng, struct lp_device *dev) {
+    const struct lp_backend *backend = dev->backend;
+    const int32_t width = x->c.width;
+    const size_t extra = backend->index_page_extra ? backend->index_page_extra(dev, width, 64) : 0;
+    if (!extra) return false;
+    free_cache(&x->keys);
+    place_keys(x, rng, 64);
+    struct lp_cache_view *view = &x->keys.view;
+    const int64_t n_pages = (x->n_keys + 63) / 64 + 2; // as new_cache_at
+    view->extra_offset = (view->row_bytes * 64 + 63) / 64 * 64;
+    view->page_bytes = view->extra_offset + extra;
+    lp_free(x->keys.block);
+    x->keys.block = lp_alloc_aligned((size_t)n_pages * view->page_bytes, 1);
+    assert_non_null(x->keys.block);
+    memset(x->keys.block, 0xff, (size_t)n_pages * view->page_bytes);
+    view->base = x->keys.block;
+    float *others = random_floats(rng, x->n_keys * width, 3.0f);
+    others[width / 2] = NAN;
+    for (int before = 1; before >= 0; before--)
+        for (int64_t at = 0; at < x->n_keys; at += 5) {
+            const struct lp_op_cache_write op = {.cache = view,
+                                                 .x = (before ? others : x->rows) + at * width,
+                                                 .x_stride = width,
+                                                 .first_pos = at,
+                                                 .n_rows = x->n_keys - at < 5 ? x->n_keys - at : 5};
+            backend->cache_write(dev, &op);
+        }
+    lp_free(others);
+    return true;
+}
+
 static void free_data(struct index_data *x) {
     lp_free(x->q);
     lp_free(x->w);
@@ -171,6 +204,14 @@ static void test_selection(void **state) {
         for (int64_t q = 0; q < n; q++)
             select_keys(d.dev[1 + q % N_SAME], &x, q, 1, chunked, counts);
         assert_memory_equal(chunked, ids[1], (size_t)(n * x.ids_stride) * sizeof(int32_t));
+        for (int k = 1; k < N_DEVICES; k++) {
+            if (!place_keys_with_extra(&x, &rng, d.dev[k])) continue;
+            select_keys(d.dev[k], &x, 0, n, chunked, counts);
+            for (int64_t q = 0; q < n; q++)
+                check_choice(&x, q, chunked + q * x.ids_stride, counts[q]);
+            if (k > N_SAME) continue;
+            assert_memory_equal(chunked, ids[1], (size_t)(n * x.ids_stride) * sizeof(int32_t));
+        }
         for (int k = 0; k < N_DEVICES; k++) lp_free(ids[k]);
         lp_free(chunked);
         close_devices(&d);

@@ -165,6 +165,7 @@ const struct lp_backend lp_backend_cpu = {
     .host_memory = true,
     .packed_bytes = lp_cpu_packed_bytes,
     .pack = lp_cpu_pack,
+    .index_page_extra = lp_cpu_index_page_extra,
     .supports = cpu_supports,
     .matmul_kernel = cpu_matmul_kernel,
     .kernel = cpu_kernel,

@@ -78,6 +78,9 @@ void lp_cpu_layer_norm(struct lp_device *dev, const struct lp_op_layer_norm *op)
 void lp_cpu_rope(struct lp_device *dev, const struct lp_op_rope *op);
 void lp_cpu_add(struct lp_device *dev, const struct lp_op_add *op);
 void lp_cpu_silu_mul(struct lp_device *dev, const struct lp_op_silu_mul *op);
+// lp_backend.index_page_extra; and what lp_cpu_cache_write does there for the row of a position.
+size_t lp_cpu_index_page_extra(const struct lp_device *dev, int32_t width, int32_t page_tokens);
+void lp_cpu_index_keep(struct lp_cpu_device *dev, const struct lp_cache_view *keys, int64_t pos);
 void lp_cpu_cache_write(struct lp_device *dev, const struct lp_op_cache_write *op);
 
 // cpu_attn_gqa.c, cpu_attn_mla.c, cpu_attn_mla_expanded.c

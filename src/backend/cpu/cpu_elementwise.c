@@ -9,6 +9,7 @@
 
 struct row_job {
     const void *op;
+    struct lp_cpu_device *dev;
     const struct lp_cpu_lanes *lanes;
     int64_t n_rows, n_pieces; // pieces of a row
 };
@@ -16,7 +17,8 @@ struct row_job {
 static void run(struct lp_device *device, const void *op, int64_t n_rows, int64_t width,
                 int64_t n_pieces, lp_worker_fn fn) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
-    struct row_job job = {.op = op, .lanes = dev->lanes, .n_rows = n_rows, .n_pieces = n_pieces};
+    struct row_job job = {
+        .op = op, .dev = dev, .lanes = dev->lanes, .n_rows = n_rows, .n_pieces = n_pieces};
     lp_cpu_run(dev, n_rows * width, fn, &job);
 }
 
@@ -169,9 +171,11 @@ static void cache_rows(void *job_, int worker, int n_workers) {
     const struct row_job *job = job_;
     const struct lp_op_cache_write *op = job->op;
     int64_t t, end;
-    for (range(job, worker, n_workers, &t, &end); t < end; t++)
+    for (range(job, worker, n_workers, &t, &end); t < end; t++) {
         job->lanes->store(op->cache->type, op->x + t * op->x_stride,
                           lp_cpu_cache_row(op->cache, op->first_pos + t), (size_t)op->cache->width);
+        if (op->cache->extra_offset) lp_cpu_index_keep(job->dev, op->cache, op->first_pos + t);
+    }
 }
 
 void lp_cpu_cache_write(struct lp_device *dev, const struct lp_op_cache_write *op) {

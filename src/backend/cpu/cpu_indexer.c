@@ -25,17 +25,18 @@
 #define HEAD_BLOCK 64
 #define TILE 32 // queries whose scores are kept at a time; more with more workers
 #define ERRORS 10
-#define AHEAD 32      // keys that are fetched before they are used
-#define RUN_BLOCKS 8  // blocks of keys that one worker takes in a row
-#define MIN_OPEN 1024 // open keys that a query may have; a quarter of a longer context
+#define AHEAD 32            // keys that are fetched before they are used
+#define RUN_BLOCKS 8        // blocks of keys that one worker takes in a row
+#define MAX_KEPT_WIDTH 1024 // of keys that pages hold packed: as wide as no model's are
+#define MIN_OPEN 1024       // open keys that a query may have; a quarter of a longer context
 _Static_assert(LP_CPU_SIEVE_KEYS == LP_CPU_KEY_BLOCK, "stage 1 gives the sieve a block of keys");
 
 struct worker_scratch {
-    float *rows;   // [LP_CPU_KEY_BLOCK, lp_cpu_ld(lp_cpu_sieve_width(width))]
-    float *keys_t; // [width, LP_CPU_KEY_BLOCK]
-    float *dots;   // [HEAD_BLOCK, LP_CPU_KEY_BLOCK]
-    float *sums;   // [LP_CPU_KEY_BLOCK]
-    struct lp_cpu_sieve_block keys;
+    float *rows;                    // [LP_CPU_KEY_BLOCK, lp_cpu_ld(lp_cpu_sieve_width(width))]
+    float *keys_t;                  // [width, LP_CPU_KEY_BLOCK]
+    float *dots;                    // [HEAD_BLOCK, LP_CPU_KEY_BLOCK]
+    float *sums;                    // [LP_CPU_KEY_BLOCK]
+    struct lp_cpu_sieve_block keys; // of a page that has none
 };
 
 // What the stages hand on about a query of the tile.
@@ -80,7 +81,8 @@ static size_t cut_worker(struct worker_scratch *w, char *base, int64_t width) {
     w->keys_t = lp_cpu_cut_floats(&cut, width * lp_cpu_ld(LP_CPU_KEY_BLOCK));
     w->dots = lp_cpu_cut_floats(&cut, HEAD_BLOCK * lp_cpu_ld(LP_CPU_KEY_BLOCK));
     w->sums = lp_cpu_cut_floats(&cut, LP_CPU_KEY_BLOCK);
-    w->keys.bytes = lp_cpu_cut(&cut, LP_CPU_SIEVE_KEYS, (size_t)lp_cpu_sieve_width(width));
+    void *keys = lp_cpu_cut(&cut, 1, lp_cpu_sieve_block_bytes(width));
+    if (base) w->keys = lp_cpu_sieve_block_at(keys, width);
     return cut.used;
 }
 
@@ -179,32 +181,66 @@ static struct verdict *verdict_of(const struct index_job *job, int64_t query) {
     return &job->s.verdicts[query - job->first];
 }
 
+// Whether pages hold their keys as the sieve wants them, a block each.
+static bool pages_are_packed(const struct lp_cache_view *keys) {
+    return keys->extra_offset && keys->slot_offset == 0 && keys->page_tokens == LP_CPU_SIEVE_KEYS;
+}
+
+static struct lp_cpu_sieve_block block_of_page(const struct lp_cache_view *keys, int64_t page) {
+    char *base = (char *)keys->base + keys->page_bytes * (size_t)keys->pages[page];
+    return lp_cpu_sieve_block_at(base + keys->extra_offset, keys->width);
+}
+
 // The keys of a block to w->keys, a few at a time, so that their floats stay in the nearest cache.
-static bool pack_block(const struct index_job *job, struct worker_scratch *w, int64_t block,
+static void pack_block(const struct index_job *job, struct worker_scratch *w, int64_t block,
                        int n_keys) {
-    bool usual = true;
-    float d = 0;
-    for (int k = 0; k < LP_CPU_SIEVE_KEYS && usual; k += LP_CPU_SIEVE_PACK) {
+    for (int k = 0; k < LP_CPU_SIEVE_KEYS; k += LP_CPU_SIEVE_PACK) {
         int n = n_keys - k < LP_CPU_SIEVE_PACK ? n_keys - k : LP_CPU_SIEVE_PACK;
         if (n < 0) n = 0;
         load_keys(job, w, NULL, block * LP_CPU_KEY_BLOCK + k, n);
-        usual = job->sieve->pack_keys(w->rows, row_floats(job->op->width), k, n, job->op->width,
-                                      &w->keys);
-        if (usual && w->keys.d[k / LP_CPU_SIEVE_PACK] > d) d = w->keys.d[k / LP_CPU_SIEVE_PACK];
+        job->sieve->pack_keys(w->rows, row_floats(job->op->width), k, n, job->op->width, &w->keys);
+    }
+}
+
+// Notes the largest of a block's keys; false where one of them must be scored exactly.
+static bool note_block(const struct index_job *job, const struct lp_cpu_sieve_block *keys,
+                       int64_t block, int n_keys) {
+    float norm2 = 0, d = 0;
+    bool usual = true;
+    for (int k = 0; k < n_keys; k++) {
+        usual = usual && keys->norm2[k] >= 0;
+        norm2 = keys->norm2[k] > norm2 ? keys->norm2[k] : norm2;
+        d = keys->d[k] > d ? keys->d[k] : d;
     }
     job->s.usual[block] = usual;
-    if (!usual) return false;
-    job->s.norm2[block] = w->keys.norm2;
+    job->s.norm2[block] = norm2;
     job->s.d[block] = d;
-    return true;
+    return usual;
+}
+
+static struct lp_cpu_sieve_block
+keys_of_block(const struct index_job *job, struct worker_scratch *w, int64_t block, int n_keys) {
+    const struct lp_cache_view *keys = job->op->keys;
+    if (!pages_are_packed(keys)) {
+        pack_block(job, w, block, n_keys);
+        return w->keys;
+    }
+    if ((block + 1) * LP_CPU_KEY_BLOCK < job->op->first_pos + job->end) {
+        const uint8_t *next = block_of_page(keys, block + 1).bytes;
+        for (size_t at = 0; at < lp_cpu_sieve_block_bytes(keys->width); at += 64)
+            __builtin_prefetch(next + at, 0, 2);
+    }
+    return block_of_page(keys, block);
 }
 
 static void score_block(const struct index_job *job, struct worker_scratch *w, int64_t block) {
     const struct lp_op_index_select *op = job->op;
     const int64_t key = block * LP_CPU_KEY_BLOCK, n_all = op->first_pos + job->end;
     int n_keys = n_all - key < LP_CPU_KEY_BLOCK ? (int)(n_all - key) : LP_CPU_KEY_BLOCK;
+    struct lp_cpu_sieve_block keys;
     if (job->sieve) {
-        if (!pack_block(job, w, block, n_keys)) return;
+        keys = keys_of_block(job, w, block, n_keys);
+        if (!note_block(job, &keys, block, n_keys)) return;
     } else {
         load_keys(job, w, NULL, key, n_keys);
         turn_keys(job, w, n_keys);
@@ -212,7 +248,7 @@ static void score_block(const struct index_job *job, struct worker_scratch *w, i
     for (int64_t query = job->first; query < job->end; query++) {
         if (op->first_pos + query < key || (job->sieve && verdict_of(job, query)->whole)) continue;
         if (job->sieve) {
-            job->sieve->score(&job->s.queries[query - job->first], &w->keys, op->n_heads, op->width,
+            job->sieve->score(&job->s.queries[query - job->first], &keys, op->n_heads, op->width,
                               op->scale, w->sums);
             memcpy(scores_of(job, query) + key, w->sums, (size_t)n_keys * sizeof(float));
         } else
@@ -382,6 +418,22 @@ static void run_tile(struct lp_cpu_device *dev, struct index_job *job) {
         run_stage(dev, job, run_exact, n_exact, (int64_t)n_exact * LP_CPU_KEY_BLOCK * key_ops);
     }
     run_stage(dev, job, run_choice, (size_t)n_queries, n_queries * op->top_k * 8);
+}
+
+size_t lp_cpu_index_page_extra(const struct lp_device *device, int32_t width, int32_t page_tokens) {
+    const struct lp_cpu_device *dev = (const struct lp_cpu_device *)device;
+    const bool fits = width <= MAX_KEPT_WIDTH && page_tokens == LP_CPU_SIEVE_KEYS;
+    return dev->sieve && fits ? lp_cpu_sieve_block_bytes(width) : 0;
+}
+
+void lp_cpu_index_keep(struct lp_cpu_device *dev, const struct lp_cache_view *keys, int64_t pos) {
+    float row[MAX_KEPT_WIDTH];
+    const int64_t slot = pos + keys->slot_offset;
+    const struct lp_cpu_sieve_block block = block_of_page(keys, slot / keys->page_tokens);
+    dev->lanes->load(keys->type, lp_cpu_cache_row(keys, pos), row, (size_t)keys->width);
+    memset(row + keys->width, 0,
+           (size_t)(lp_cpu_sieve_width(keys->width) - keys->width) * sizeof *row);
+    dev->sieve->pack_key(row, (int)(slot % keys->page_tokens), keys->width, &block);
 }
 
 void lp_cpu_index_select(struct lp_device *device, const struct lp_op_index_select *op) {

@@ -3,6 +3,7 @@
 #include "backend/cpu/cpu_sieve.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "backend/cpu/cpu_device.h"
 #include "base/log.h"
@@ -37,12 +38,15 @@ static double exact(const float *q, const float *w, const float *key) {
 
 static bool selfcheck(const struct lp_cpu_sieve *sieve) {
     float rows[KEYS * PADDED] = {0}; // zeros behind the width
-    float q[HEADS * WIDTH], w[HEADS], weights[HEADS], padded[PADDED], out[LP_CPU_SIEVE_KEYS];
+    float q[HEADS * WIDTH], w[HEADS], weights[HEADS], padded[PADDED], out[LP_CPU_SIEVE_KEYS],
+        out2[LP_CPU_SIEVE_KEYS];
     int8_t bytes_q[HEADS * PADDED];
     int32_t start[HEADS];
-    _Alignas(64) uint8_t bytes[LP_CPU_SIEVE_KEYS * PADDED];
+    _Alignas(64) uint8_t pieces[2][LP_CPU_SIEVE_KEYS * (PADDED + 2 * sizeof(float))] = {{0}};
     struct lp_cpu_sieve_query query = {.q = bytes_q, .start = start, .w = weights};
-    struct lp_cpu_sieve_block block = {.bytes = bytes};
+    // Keys packed together, and one by one from the last to the first
+    const struct lp_cpu_sieve_block block = lp_cpu_sieve_block_at(pieces[0], WIDTH),
+                                    again = lp_cpu_sieve_block_at(pieces[1], WIDTH);
     struct lp_rng rng;
     lp_rng_init(&rng, 23);
     for (int i = 0; i < HEADS * WIDTH; i++) q[i] = lp_rng_normal(&rng);
@@ -50,18 +54,19 @@ static bool selfcheck(const struct lp_cpu_sieve *sieve) {
     for (int k = 0; k < KEYS; k++)
         for (int i = 0; i < WIDTH; i++) rows[k * PADDED + i] = lp_rng_normal(&rng);
     if (!sieve->pack_query(q, w, HEADS, WIDTH, padded, &query)) return false;
-    float largest_d = 0;
-    for (int k = 0; k < LP_CPU_SIEVE_KEYS; k += LP_CPU_SIEVE_PACK) {
-        int n = KEYS - k < LP_CPU_SIEVE_PACK ? KEYS - k : LP_CPU_SIEVE_PACK;
-        if (!sieve->pack_keys(rows + k * PADDED, PADDED, k, n, WIDTH, &block)) return false;
-        largest_d = fmaxf(largest_d, block.d[k / LP_CPU_SIEVE_PACK]);
-    }
+    for (int k = 0; k < LP_CPU_SIEVE_KEYS; k += LP_CPU_SIEVE_PACK)
+        sieve->pack_keys(rows + k * PADDED, PADDED, k,
+                         KEYS - k < LP_CPU_SIEVE_PACK ? KEYS - k : LP_CPU_SIEVE_PACK, WIDTH,
+                         &block);
+    for (int k = KEYS - 1; k >= 0; k--) sieve->pack_key(rows + k * PADDED, k, WIDTH, &again);
     sieve->score(&query, &block, HEADS, WIDTH, 1.0f, out);
-    double error =
-        10 * sqrt((double)query.a * block.norm2 + (double)query.b * largest_d * largest_d);
-    for (int k = 0; k < KEYS; k++)
+    sieve->score(&query, &again, HEADS, WIDTH, 1.0f, out2);
+    for (int k = 0; k < KEYS; k++) {
+        double d = block.d[k],
+               error = 10 * sqrt((double)query.a * block.norm2[k] + query.b * d * d);
         if (!(fabs(out[k] - exact(q, w, rows + k * PADDED)) <= error)) return false;
-    return true;
+    }
+    return memcmp(out, out2, KEYS * sizeof *out) == 0;
 }
 
 void lp_cpu_sieve_choose(struct lp_cpu_device *dev) {

@@ -48,9 +48,6 @@ static inline vint multiply(vint sum, const vint *keys, const vint *x) {
         _mm256_add_epi16(_mm256_maddubs_epi16(keys[0], x[0]), _mm256_maddubs_epi16(keys[1], x[1]));
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
-static inline vf v_add(vf a, vf b) {
-    return _mm256_add_ps(a, b);
-}
 static inline vf v_larger(vf a, vf b) {
     const vf sign = _mm256_set1_ps(-0.0f);
     return _mm256_max_ps(_mm256_andnot_ps(sign, a), _mm256_andnot_ps(sign, b));

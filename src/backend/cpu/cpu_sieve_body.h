@@ -37,23 +37,18 @@ static float sum_of_lanes(vf v) {
     return sum;
 }
 
-// Of the values of n rows: *most, the largest magnitude; *norm2, which no row's sum of squares
-// exceeds. False where a value is not finite or they are not usual; all zeros are usual.
-INLINE bool measure(const float *rows, ptrdiff_t ld, int n, int step, float *most, float *norm2) {
-    vf largest = v_zero(), squares = v_zero(), all = v_zero();
-    for (int i = 0; i < n; i++) {
-        vf row = v_zero();
-        for (int at = 0; at < step; at += RUN) UNROLL for (int k = 0; k < 8; k++) {
-                vf v = v_load(rows + i * ld + at + k * LANES);
-                largest = v_larger(largest, v);
-                row = v_fma(v, v, row);
-            }
-        squares = v_max(squares, row);
-        all = v_add(all, row); // NaN and infinity stay in this one
-    }
+// Of the values of a row: *most, the largest magnitude; *norm2, the sum of squares. False where a value
+// is not finite or they are not usual; all zeros are usual.
+INLINE bool measure(const float *row, int step, float *most, float *norm2) {
+    vf largest = v_zero(), squares = v_zero(); // NaN and infinity stay in the squares
+    for (int at = 0; at < step; at += RUN) UNROLL for (int k = 0; k < 8; k++) {
+            vf v = v_load(row + at + k * LANES);
+            largest = v_larger(largest, v);
+            squares = v_fma(v, v, squares);
+        }
     *most = largest_lane(largest);
     *norm2 = sum_of_lanes(squares);
-    return sum_of_lanes(all) <= FLT_MAX && (*most == 0 || (*most >= SMALLEST && *most <= LARGEST));
+    return *norm2 <= FLT_MAX && (*most == 0 || (*most >= SMALLEST && *most <= LARGEST));
 }
 
 // step values times `inverse`, to bytes
@@ -76,7 +71,7 @@ static bool pack_query(const float *q, const float *w, int n_heads, int width, f
         int8_t *out = to->q + (ptrdiff_t)h * step;
         int32_t sum = 0;
         memcpy(padded, q + (ptrdiff_t)h * width, (size_t)width * sizeof *q);
-        if (!measure(padded, 0, 1, step, &most, &norm2) || !(fabsf(w[h]) <= LARGEST)) return false;
+        if (!measure(padded, step, &most, &norm2) || !(fabsf(w[h]) <= LARGEST)) return false;
         round_row(padded, step, most > 0 ? 127.0f / most : 0, out);
         for (int i = 0; i < step; i++) sum += out[i];
         to->start[h] = -KEY_LARGEST * sum;
@@ -89,14 +84,20 @@ static bool pack_query(const float *q, const float *w, int n_heads, int width, f
     return a <= FLT_MAX && b <= FLT_MAX;
 }
 
-static bool pack_keys(const float *rows, ptrdiff_t ld, int first, int n_keys, int width,
-                      struct lp_cpu_sieve_block *to) {
-    const int step = (int)lp_cpu_sieve_width(width);
+// The scale of a key; returns its inverse.
+static float set_scale(const float *row, int key, int step, const struct lp_cpu_sieve_block *to) {
     float most, norm2;
-    if (!measure(rows, ld, n_keys, step, &most, &norm2)) return false;
-    if (first == 0 || norm2 > to->norm2) to->norm2 = norm2;
-    to->d[first / LP_CPU_SIEVE_PACK] = most / KEY_LARGEST;
-    const float inverse = most > 0 ? KEY_LARGEST / most : 0;
+    const bool usual = measure(row, step, &most, &norm2);
+    to->norm2[key] = usual ? norm2 : NAN;
+    to->d[key] = usual ? most / KEY_LARGEST : 0;
+    return usual && most > 0 ? KEY_LARGEST / most : 0;
+}
+
+static void pack_keys(const float *rows, ptrdiff_t ld, int first, int n_keys, int width,
+                      const struct lp_cpu_sieve_block *to) {
+    const int step = (int)lp_cpu_sieve_width(width);
+    float inverse[LP_CPU_SIEVE_PACK];
+    for (int k = 0; k < n_keys; k++) inverse[k] = set_scale(rows + k * ld, first + k, step, to);
     for (int i = 0; i < LP_CPU_SIEVE_PACK; i += LANES) {
         uint8_t *out = to->bytes + (ptrdiff_t)(first + i) * step;
         if (i >= n_keys) { // nobody reads their scores
@@ -105,13 +106,25 @@ static bool pack_keys(const float *rows, ptrdiff_t ld, int first, int n_keys, in
         }
         for (int at = 0; at < step; at += 128) {
             _Alignas(64) uint8_t bytes[LANES][128];
-            for (int k = 0; k < LANES; k++) // keys that are not there repeat the last
-                round_row(rows + (i + k < n_keys ? i + k : n_keys - 1) * ld + at, 128, inverse,
-                          bytes[k]);
+            for (int k = 0; k < LANES; k++) { // keys that are not there repeat the last
+                const int key = i + k < n_keys ? i + k : n_keys - 1;
+                round_row(rows + key * ld + at, 128, inverse[key], bytes[k]);
+            }
             for (int c = 0; c < 128; c += 16) to_columns(bytes[0] + c, 128, out + (at + c) * LANES);
         }
     }
-    return true;
+}
+
+static void pack_key(const float *row, int key, int width, const struct lp_cpu_sieve_block *to) {
+    const int step = (int)lp_cpu_sieve_width(width);
+    const float inverse = set_scale(row, key, step, to);
+    uint8_t *out = to->bytes + (ptrdiff_t)(key / LANES * LANES) * step + key % LANES * 4;
+    for (int at = 0; at < step; at += 128) {
+        uint8_t bytes[128];
+        round_row(row + at, 128, inverse, bytes);
+        for (int i = 0; i < 128; i++) bytes[i] = (uint8_t)(bytes[i] + KEY_LARGEST);
+        for (int c = 0; c < 128; c += 4) memcpy(out + (at + c) * LANES, bytes + c, 4);
+    }
 }
 
 // n heads from `head` on with n_strips strips from `first` on; totals take up w max(0, dot).
@@ -149,7 +162,7 @@ static void score(const struct lp_cpu_sieve_query *query, const struct lp_cpu_si
         for (; h < n_heads; h++) score_tile(query, keys, h, 1, first, step, total);
         for (int s = 0; s < TILE_STRIPS; s++) {
             int at = (first + s) * LANES;
-            v_store(out + at, v_mul(total[s], v_set1(keys->d[at / LP_CPU_SIEVE_PACK] * scale)));
+            v_store(out + at, v_mul(total[s], v_mul(v_load(keys->d + at), v_set1(scale))));
         }
     }
 }
@@ -207,6 +220,7 @@ static bool split(const float *scores, int64_t n, float low, float high, int32_t
     const struct lp_cpu_sieve lp_cpu_sieve_##isa = {.name = #isa "_index_select",                  \
                                                     .pack_query = pack_query,                      \
                                                     .pack_keys = pack_keys,                        \
+                                                    .pack_key = pack_key,                          \
                                                     .score = score,                                \
                                                     .range = range,                                \
                                                     .split = split}

@@ -45,9 +45,6 @@ static inline vf v_positive(vint v) {
 static inline vint multiply(vint sum, const vint *keys, const vint *x) {
     return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, keys[0], x[0]), keys[1], x[1]);
 }
-static inline vf v_add(vf a, vf b) {
-    return _mm512_add_ps(a, b);
-}
 static inline vf v_larger(vf a, vf b) {
     return _mm512_range_ps(a, b, 0x0b);
 }
