@@ -152,7 +152,8 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
         {"--backend", LP_OPT_TEXT, &c->backend, "NAME",
          "cpu (default) or ref, the slow definition of every operation"},
         {"--cpu", LP_OPT_TEXT, &c->cpu_level, "LEVEL",
-         "highest instruction set: auto, generic (or plain), avx2, avx512, vnni, vbmi, amx; on ARM "
+         "highest instruction set: auto, generic (or plain), avx2, avx512, vnni, vbmi, bf16, amx; "
+         "on ARM "
          "neon, dotprod, i8mm"},
         {"--ctx", LP_OPT_INT, &c->context, "N",
          "tokens of context (default: the model's, at most 32768)"},

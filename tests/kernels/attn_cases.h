@@ -229,11 +229,12 @@ typedef void (*mla_form)(struct lp_device *, const struct mla *, int64_t, int64_
 
 // The bounds of docs/numerics.md: 2e-5 of the row's largest value in float32; where a device may
 // multiply whole numbers (the expanded form of quantised weights, the absorbed form of a Q8_0
-// cache), what their rounding allows.
+// cache) or bfloat16 (the absorbed form of such a cache), what their rounding allows.
 static inline double bound_of(int device, const struct mla_case *c, mla_form form) {
     bool best = device >= 1 && device <= N_SAME;
     if (best && form == expanded && c->quantised) return 1e-3;
     if (best && form == absorbed && c->type == LP_TYPE_Q8_0) return 1e-3;
+    if (best && form == absorbed && c->type == LP_TYPE_BF16) return 1e-2;
     return 2e-5;
 }
 

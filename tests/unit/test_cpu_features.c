@@ -25,6 +25,8 @@ static void auto_takes_the_highest_level(void **state) {
         {LP_CPU_LEVEL_VNNI, "vnni"},
         {LP_CPU_LEVEL_VBMI, "vbmi"},
         {LP_CPU_LEVEL_VBMI | LP_CPU_AMX_TILE, "vbmi"},
+        {LP_CPU_LEVEL_VNNI | LP_CPU_AVX512BF16, "vnni"}, // no vbmi
+        {LP_CPU_LEVEL_BF16, "bf16"},
         {LP_CPU_LEVEL_AMX, "amx"},
         {LP_CPU_LEVEL_NEON, "neon"},
         {LP_CPU_LEVEL_NEON | LP_CPU_I8MM, "neon"}, // no dotprod
@@ -69,7 +71,7 @@ static void wrong_levels_name_the_available_ones(void **state) {
                      LP_STATUS_INVALID);
     assert_non_null(
         strstr(err.text, "\"neon\" is not supported by this machine; available: auto, plain, avx2, "
-                         "avx512, vnni, vbmi, amx"));
+                         "avx512, vnni, vbmi, bf16, amx"));
     assert_int_equal(lp_cpu_features_choose(0, "sse9", &bits, &name, &err), LP_STATUS_INVALID);
     assert_non_null(strstr(err.text, "\"sse9\" is unknown; available: auto, plain"));
 }
@@ -89,7 +91,8 @@ static void detection_agrees_with_the_system(void **state) {
                  {" avx512vl", LP_CPU_AVX512VL},
                  {" avx512dq", LP_CPU_AVX512DQ},
                  {" avx512_vnni", LP_CPU_AVX512VNNI},
-                 {" avx512vbmi", LP_CPU_AVX512VBMI}};
+                 {" avx512vbmi", LP_CPU_AVX512VBMI},
+                 {" avx512_bf16", LP_CPU_AVX512BF16}};
     char line[8192];
     FILE *file = fopen("/proc/cpuinfo", "r");
     if (!file) skip();

@@ -43,6 +43,8 @@ uint32_t lp_cpu_features_detect(void) {
     if (b >> 31 & 1) bits |= LP_CPU_AVX512VL;
     if (c >> 11 & 1) bits |= LP_CPU_AVX512VNNI;
     if (c >> 1 & 1) bits |= LP_CPU_AVX512VBMI;
+    uint32_t a1, b1, c1, d1;
+    if (__get_cpuid_count(7, 1, &a1, &b1, &c1, &d1) && a1 >> 5 & 1) bits |= LP_CPU_AVX512BF16;
     if ((saved & 0x60000) == 0x60000 && d >> 24 & 1 && may_use_tiles()) {
         bits |= LP_CPU_AMX_TILE;
         if (d >> 25 & 1) bits |= LP_CPU_AMX_INT8;
@@ -75,9 +77,9 @@ static const struct level {
     const char *name;
     uint32_t bits;
 } levels[] = {
-    {"plain", LP_CPU_LEVEL_PLAIN},     {"avx2", LP_CPU_LEVEL_AVX2}, {"avx512", LP_CPU_LEVEL_AVX512},
-    {"vnni", LP_CPU_LEVEL_VNNI},       {"vbmi", LP_CPU_LEVEL_VBMI}, {"amx", LP_CPU_LEVEL_AMX},
-    {"neon", LP_CPU_LEVEL_NEON},       {"dotprod", LP_CPU_LEVEL_DOTPROD},
+    {"plain", LP_CPU_LEVEL_PLAIN}, {"avx2", LP_CPU_LEVEL_AVX2}, {"avx512", LP_CPU_LEVEL_AVX512},
+    {"vnni", LP_CPU_LEVEL_VNNI},   {"vbmi", LP_CPU_LEVEL_VBMI}, {"bf16", LP_CPU_LEVEL_BF16},
+    {"amx", LP_CPU_LEVEL_AMX},     {"neon", LP_CPU_LEVEL_NEON}, {"dotprod", LP_CPU_LEVEL_DOTPROD},
     {"i8mm", LP_CPU_LEVEL_I8MM},
 };
 #define N_LEVELS (sizeof levels / sizeof levels[0])
@@ -115,9 +117,9 @@ lp_status lp_cpu_features_choose(uint32_t have, const char *level, uint32_t *bit
 }
 
 const char *lp_cpu_features_text(uint32_t bits, char *buffer, size_t buffer_bytes) {
-    static const char *const names[] = {"avx2",     "fma",      "f16c",       "avx512f", "avx512bw",
-                                        "avx512vl", "avx512dq", "avx512vnni", "neon",    "dotprod",
-                                        "i8mm",     "amx_tile", "amx_int8",   "avx512vbmi"};
+    static const char *const names[] = {
+        "avx2", "fma",     "f16c", "avx512f",  "avx512bw", "avx512vl",   "avx512dq",  "avx512vnni",
+        "neon", "dotprod", "i8mm", "amx_tile", "amx_int8", "avx512vbmi", "avx512bf16"};
     size_t used = 0;
     if (buffer_bytes) buffer[0] = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0] && used < buffer_bytes; i++)

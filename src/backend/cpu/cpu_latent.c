@@ -5,7 +5,8 @@
 
 #if defined(__x86_64__)
 extern const struct lp_cpu_latent lp_cpu_latent_avx512_f16, lp_cpu_latent_avx512_bf16,
-    lp_cpu_latent_avx2_f16, lp_cpu_latent_avx2_bf16, lp_cpu_latent_vnni_q8_0;
+    lp_cpu_latent_avx2_f16, lp_cpu_latent_avx2_bf16, lp_cpu_latent_bf16_bf16,
+    lp_cpu_latent_vnni_q8_0;
 #endif
 
 static const struct row {
@@ -16,6 +17,7 @@ static const struct row {
 #if defined(__x86_64__)
     {LP_TYPE_F16, LP_CPU_LEVEL_AVX512, &lp_cpu_latent_avx512_f16},
     {LP_TYPE_F16, LP_CPU_LEVEL_AVX2, &lp_cpu_latent_avx2_f16},
+    {LP_TYPE_BF16, LP_CPU_LEVEL_BF16, &lp_cpu_latent_bf16_bf16},
     {LP_TYPE_BF16, LP_CPU_LEVEL_AVX512, &lp_cpu_latent_avx512_bf16},
     {LP_TYPE_BF16, LP_CPU_LEVEL_AVX2, &lp_cpu_latent_avx2_bf16},
     {LP_TYPE_Q8_0, LP_CPU_LEVEL_VNNI, &lp_cpu_latent_vnni_q8_0},

@@ -39,8 +39,7 @@ struct lp_cpu_latent {
     // Bytes of lp_cpu_latent_block.packed and of packed queries. 0: nothing is packed.
     size_t (*pack_bytes)(int latent, int rope);
     size_t (*query_bytes)(int n_heads, int latent, int rope);
-    // q: [n_heads] rows of ldq floats, latent part first. NULL where pack_bytes is 0: then `queries`
-    // of scores are q itself.
+    // q: [n_heads] rows of ldq floats, latent part first. NULL: `queries` of scores are q itself.
     void (*pack_queries)(const float *q, ptrdiff_t ldq, int n_heads, int latent, int rope,
                          void *queries);
     void (*pack_keys)(struct lp_cpu_latent_block *keys); // or NULL

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "backend/cpu/cpu_vec512.h"
 #include "quant/quant.h"
 
 #define LANES 16
@@ -32,26 +33,11 @@ static inline void v_store_n(float *p, vf v, int n) {
 static inline vf v_fma(vf a, vf b, vf c) {
     return _mm512_fmadd_ps(a, b, c);
 }
-// (l0 + l2) + (l1 + l3) of each 128 bits, then the quarters; the same bits for one and for four.
-static inline __m128 fold(vf v) {
-    __m256 half = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
-    return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
-}
-static inline vf add_pairs(vf a, vf b) { // a0 + a2, b0 + b2, a1 + a3, b1 + b3 of each 128 bits
-    return _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-}
 static inline void v_sum4(const vf *v, float *out) {
-    __m512d ab = _mm512_castps_pd(add_pairs(v[0], v[1])),
-            cd = _mm512_castps_pd(add_pairs(v[2], v[3]));
-    vf sums = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(ab, cd)),
-                            _mm512_castpd_ps(_mm512_unpackhi_pd(ab, cd)));
-    _mm_storeu_ps(out, fold(sums));
+    lp_sum4_512(v, out);
 }
 static inline float v_sum(vf v) {
-    const vf four[4] = {v, v, v, v};
-    float out[4];
-    v_sum4(four, out);
-    return out[0];
+    return lp_sum_512(v);
 }
 static inline vf load_half(lp_type type, const uint16_t *p) {
     __m256i half = _mm256_loadu_si256((const void *)p);
