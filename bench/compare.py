@@ -91,7 +91,7 @@ class Limpid:
         with tempfile.NamedTemporaryFile(suffix=".json") as f:
             command = [self.program, "bench", self.args.model, "-p", commas(work.prefills) or "0", "-n",
                        commas(work.decodes) or "0", "-d", commas(work.depths), "-b", commas(work.batches), "--repeat",
-                       work.repeat, "--threads", self.args.threads, "--json", f.name]
+                       work.repeat, "--threads", self.args.threads, "--kv", self.args.kv, "--json", f.name]
             lines_of(command)
             found = json.load(open(f.name))
         self.rows += found
@@ -319,6 +319,7 @@ def add_engines(p):
     p.add_argument("--llama-deepest", type=int, default=1 << 30, metavar="N",
                    help="llama.cpp only to this depth: it fills the cache again for every test")
     p.add_argument("--threads", type=int, default=os.cpu_count(), metavar="N")
+    p.add_argument("--kv", default="f16", metavar="TYPE", help="limpid's type of the KV cache (default f16; the peers' is f16)")
 
 
 def main():

@@ -228,7 +228,7 @@ def judge_depth0(v, kept):
 def judge_memory(v, part):
     """At a context of 32k the cache is full, and the step's buffers are those of that context."""
     r = part["own"][0]
-    rest = r["anonymous_bytes"] - r["kv_bytes"]
+    rest = r["anonymous_bytes"] - r["kv_bytes"] - r["repacked_bytes"]
     v.add("memory above the mapped file, context 32k",
           f"KV {r['kv_bytes'] / 1e6:.0f} MB + {rest / 1e6:.0f} MB, wanted KV + {MEMORY_BYTES / 1e6:.0f} MB",
           rest <= MEMORY_BYTES)

@@ -88,9 +88,12 @@ void lp_bench_print_shares(FILE *to, const struct lp_bench_row *rows, int n) {
 
 void lp_bench_print_footer(FILE *to, const struct lp_bench_machine *m) {
     double mb = 1e-6;
-    double rest = (double)m->anonymous_bytes - (double)m->kv_bytes;
-    fprintf(to, "\npeak memory %.0f MB: file %.0f MB, KV cache %.0f MB, the rest %.0f MB\n",
-            (double)m->peak_rss_bytes * mb, (double)m->file_bytes * mb, (double)m->kv_bytes * mb,
+    double rest = (double)m->anonymous_bytes - (double)m->kv_bytes - (double)m->repacked_bytes;
+    fprintf(to, "\npeak memory %.0f MB: file %.0f MB", (double)m->peak_rss_bytes * mb,
+            (double)m->file_bytes * mb);
+    if (m->repacked_bytes)
+        fprintf(to, " of which %.0f MB lie repacked", (double)m->repacked_bytes * mb);
+    fprintf(to, ", KV cache %.0f MB, the rest %.0f MB\n", (double)m->kv_bytes * mb,
             rest > 0 ? rest * mb : 0.0); // a cache that is not full is not all touched
     fprintf(to, "%s, %d threads; limpid %s, backend %s, kernel %s, KV %s\n", m->cpu, m->threads,
             m->version, m->backend, m->kernel, m->kv);
@@ -185,7 +188,7 @@ static json_t *row_json(const struct lp_bench_machine *m, const struct lp_bench_
     double madds = lp_bench_madds_per_token(r);
     json_t *row = json_pack(
         "{s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:f,"
-        " s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:I, s:I, s:I, s:I}",
+        " s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:i, s:f, s:I, s:I, s:I, s:I, s:I}",
         "test", r->test, "tokens", (json_int_t)r->tokens, "depth", (json_int_t)r->depth, "batch",
         (json_int_t)r->batch, "repeats", (json_int_t)r->repeats, "tok_s", r->tok_s, "limit_tok_s",
         r->limit_tok_s, "limit_fraction", lp_bench_limit_fraction(r), "limited_by",
@@ -198,7 +201,7 @@ static json_t *row_json(const struct lp_bench_machine *m, const struct lp_bench_
         m->backend, "kernel", m->kernel, "kv", m->kv, "threads", m->threads, "load_s", m->load_s,
         "file_bytes", (json_int_t)m->file_bytes, "kv_bytes", (json_int_t)m->kv_bytes,
         "peak_rss_bytes", (json_int_t)m->peak_rss_bytes, "anonymous_bytes",
-        (json_int_t)m->anonymous_bytes);
+        (json_int_t)m->anonymous_bytes, "repacked_bytes", (json_int_t)m->repacked_bytes);
     if (row && put_limits(row, &r->limits) && put_shares(row, r)) return row;
     json_decref(row);
     return NULL;

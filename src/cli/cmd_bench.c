@@ -96,6 +96,7 @@ static int set_up(struct lp_bench *b, const char *given) {
     b->machine.threads = info.n_threads;
     b->machine.file_bytes = info.file_bytes;
     b->machine.kv_bytes = limpid_engine_kv_bytes(b->engine);
+    b->machine.repacked_bytes = b->model->weights->packed_bytes;
     b->machine.peak_rss_bytes = lp_peak_memory(); // before the buffer of the limits exists
     if (lp_limits_new(&b->limits, info.n_threads, b->common.cpu_level, lp_err_of(&err)) ||
         limpid_sequence_new(&b->sequence, b->engine, &err))

@@ -17,7 +17,7 @@ PARTS = ("attention_expanded attention_absorbed attention_expanded_sparse attent
 KEYS = set("""test tokens depth batch repeats tok_s limit_tok_s limit_fraction limited_by bytes_per_token read_gb_s limit_gb_s
     madds_per_token gmadds_s int_madds_per_token int16_madds_per_token float_madds_per_token limit_int_gmadds_s
     limit_int16_gmadds_s limit_float_gmadds_s limit_bf16_gmadds_s matrix_fraction wall_s time_share model architecture cpu
-    version backend kernel kv threads load_s file_bytes kv_bytes peak_rss_bytes anonymous_bytes""".split())
+    version backend kernel kv threads load_s file_bytes kv_bytes peak_rss_bytes anonymous_bytes repacked_bytes""".split())
 
 
 def bench(args, model, *options):
