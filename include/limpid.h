@@ -82,8 +82,8 @@ typedef struct limpid_model_options {
     int n_threads;         // 0 = a physical core each, at most the process's share of CPU time
     // Threads bound to cores: "auto" (default; with several NUMA nodes), "none", "cores".
     const char *pin;
-    // Huge pages: "auto" (default; for the KV cache and scratch), "all" (for weights that `prefetch`
-    // reads too), "off".
+    // Huge pages: "auto" (default; for the KV cache, scratch and repacked weights), "all" (for weights
+    // that `prefetch` reads too), "off".
     const char *huge_pages;
     // Read the weights into memory now, at the rate of the disk, instead of mapping the file
     // (docs/performance.md).

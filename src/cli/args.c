@@ -142,7 +142,9 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
         {"--pin", LP_OPT_TEXT, &c->pin, "HOW",
          "bind threads to cores: auto (default; with several NUMA nodes), none, cores"},
         {"--huge-pages", LP_OPT_TEXT, &c->huge_pages, "HOW",
-         "auto (default; for the KV cache and scratch), all (for prefetched weights too), off"},
+         "auto (default; for the KV cache, scratch and repacked weights), all (for prefetched "
+         "weights "
+         "too), off"},
         {"--prefetch", LP_OPT_FLAG, &c->prefetch, NULL,
          "read the weights into memory first, at the rate of the disk; otherwise they are mapped"},
         {"--repack", LP_OPT_TEXT, &c->repack, "HOW",

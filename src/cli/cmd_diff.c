@@ -120,6 +120,7 @@ static int run_prompt(const struct settings *s, char *const paths[2], struct lp_
     limpid_model_options options = limpid_model_default_options();
     limpid_error err;
     options.n_threads = (int)s->threads;
+    options.repack = "off"; // it does not pay for one prompt
     limpid_status status = limpid_model_open(&models[0], paths[0], &options, &err);
     if (!status) status = limpid_model_open(&models[1], paths[1], &options, &err);
     if (!status) status = lp_compare_run(out, models[0], models[1], s->prompt, &err);

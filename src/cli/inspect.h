@@ -23,8 +23,8 @@ struct lp_inspect {
     struct lp_hparams h;
     struct lp_binding binding;
     struct lp_plan plan;
-    bool is_limited;       // --memory-budget, smaller than the model
     uint64_t packed_bytes; // of the weights, copied for the kernels
+    bool is_limited;       // --memory-budget, smaller than the model
     int32_t n_slots;       // experts that fit into it
     struct lp_expert_layout experts;
     lp_type kv_type;

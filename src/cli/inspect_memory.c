@@ -1,6 +1,7 @@
 // The memory plan of limpid inspect, as a whole and for each device that would hold a part of it.
 #include "base/system_memory.h"
 #include "cli/inspect_build.h"
+#include "model/cost.h"
 
 // Bytes of the routed experts, of which a token uses few: the part that may lie elsewhere.
 static uint64_t expert_bytes(const struct lp_inspect *in) {
@@ -65,8 +66,10 @@ json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
     lp_inspect_put(b, object, "kv_tokens", json_integer(b->in->n_kv_tokens));
     lp_inspect_put(b, object, "chunk", json_integer(p->chunk));
     lp_inspect_put(b, object, "kv_type", json_string(lp_type_info(b->in->kv_type)->name));
-    const uint64_t packed = b->in->packed_bytes;
-    const uint64_t mapped = packed < p->mapped_bytes ? p->mapped_bytes - packed : 0;
+    const uint64_t packed = b->in->packed_bytes; // with the MTP layer, which the plan leaves out
+    const uint64_t without_mtp =
+        packed ? lp_cost_packed_bytes(&b->in->h, &b->in->binding, b->in->dev, false) : 0;
+    const uint64_t mapped = without_mtp < p->mapped_bytes ? p->mapped_bytes - without_mtp : 0;
     lp_inspect_put(b, object, "mapped_bytes", lp_json_build_count(mapped));
     lp_inspect_put(b, object, "repacked_bytes", lp_json_build_count(packed));
     lp_inspect_put(b, object, "memory_bytes", lp_json_build_count(p->memory_bytes));

@@ -6,6 +6,7 @@
 #include "base/system_memory.h"
 #include "base/workers.h"
 #include "engine/engine.h"
+#include "model/cost.h"
 #include "model/expert_cache.h"
 
 const char *limpid_version(void) {
@@ -78,26 +79,39 @@ static lp_status read_huge_pages(const limpid_model_options *o, enum huge_pages 
                       name);
 }
 
-// limited: weights are to stay on disk.
-static lp_status repack(limpid_model *m, const limpid_model_options *o, bool limited,
-                        struct lp_err *err) {
-    enum lp_repack how;
-    if (!lp_repack_parse(o->repack, &how))
+static lp_status check_repack(const limpid_model_options *o, enum lp_repack *how,
+                              struct lp_err *err) {
+    if (!lp_repack_parse(o->repack, how))
         return lp_err_set(err, LP_STATUS_INVALID, "repack is '%s', expected auto, off or on",
                           o->repack);
-    if (how == LP_REPACK_ON && limited)
+    if (*how == LP_REPACK_ON && o->memory_budget_bytes)
         return lp_err_set(err, LP_STATUS_INVALID,
                           "a memory budget leaves weights on disk, and repack copies all of them "
                           "in memory; give one of the two");
-    const uint64_t bytes = lp_model_packed_bytes(m->weights), left = lp_memory_available();
+    return LP_OK;
+}
+
+// A copy that was not asked for may fail: then the file is used.
+static lp_status repack(limpid_model *m, const limpid_model_options *o, enum lp_repack how,
+                        struct lp_err *err) {
+    const struct lp_model *w = m->weights;
+    const uint64_t bytes = lp_model_packed_bytes(w), left = lp_memory_available();
+    const bool copies =
+        o->memory_budget_bytes || o->prefetch || lp_cost_memory_bytes(&w->h, &w->binding, true) > 0;
+    enum huge_pages huge = HUGE_PAGES_AUTO;
+    lp_status status = read_huge_pages(o, &huge, err);
+    if (status) return status;
     if (how == LP_REPACK_ON && left && bytes > left)
         return lp_err_set(err, LP_STATUS_MEMORY,
                           "repacked weights take %.1f GB of memory, and %.1f GB are left; leave "
                           "repack out to use them as they lie in the file",
                           (double)bytes * 1e-9, (double)left * 1e-9);
-    if (lp_repack_pays(how, limited || o->prefetch, bytes, left))
-        return lp_model_repack(m->weights, err);
-    lp_log(LP_LOG_INFO, "weights are used as they lie in the file");
+    if (how == LP_REPACK_ON && !bytes)
+        lp_log(LP_LOG_WARN, "no weight of this model can be repacked for this backend and CPU");
+    if (lp_repack_pays(how, copies, bytes, left))
+        status = lp_model_repack(m->weights, huge != HUGE_PAGES_OFF, err);
+    if (status && how == LP_REPACK_ON) return status;
+    if (!w->packed) lp_log(LP_LOG_INFO, "weights are used as they lie in the file");
     return LP_OK;
 }
 
@@ -139,14 +153,16 @@ static lp_status open_weights(limpid_model *m, const limpid_model_options *o, st
         return lp_err_set(err, LP_STATUS_INVALID,
                           "a memory budget leaves weights on disk, and prefetch reads all of them "
                           "into memory; give one of the two");
-    lp_status status = open_device(m, o, err);
+    enum lp_repack how;
+    lp_status status = check_repack(o, &how, err);
+    if (!status) status = open_device(m, o, err);
     if (!status && o->prefetch) status = prefetch(m, o, err);
     // Of a model that shall not be in memory, only samples are looked at.
     if (!status)
         status = lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads,
                                limited ? 0 : LP_CHECK_WHOLE_BYTES, err);
     if (!status && limited) status = lp_model_limit_memory(m->weights, &budget, err);
-    return status ? status : repack(m, o, limited, err);
+    return status ? status : repack(m, o, how, err);
 }
 
 static lp_status open_model(limpid_model *m, const char *path, const limpid_model_options *o,

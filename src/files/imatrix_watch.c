@@ -110,7 +110,8 @@ static void add_rows(struct lp_imatrix_watch *w, const struct lp_weight *weight,
 static void share_inputs(struct lp_imatrix_watch *w, const struct lp_weight *of,
                          const struct lp_weight *also) {
     const struct known *with = find(w, of), *known = find(w, also);
-    if (of->name.data == also->name.data || !known || known->entry >= 0 || !with || with->entry < 0) return;
+    if (of->name.data == also->name.data || !known || known->entry >= 0 || !with || with->entry < 0)
+        return;
     struct lp_weight small = *also; // no room of its own
     small.n_mats = small.n_in = 0;
     struct entry *e = entry_of(w, &small);
@@ -164,13 +165,7 @@ static void rms_norm(struct lp_device *dev, const struct lp_op_rms_norm *op) {
 }
 
 static struct lp_weight expert_of(const struct lp_weight *stack, int64_t mat) {
-    struct lp_weight one = *stack;
-    one.data = lp_weight_mat(stack, mat);
-    one.mats = NULL;
-    one.mats_offset = 0;
-    one.scales = stack->scales ? stack->scales + mat : NULL;
-    one.n_mats = 1;
-    return one;
+    return lp_weight_part(stack, mat, 1, 0, stack->n_out);
 }
 
 // The rows that chose an expert, one behind the other in w->x.

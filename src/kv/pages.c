@@ -34,6 +34,7 @@ static size_t extra_of(const struct lp_kv *kv, int32_t layer, int kind) {
     const struct lp_backend *backend = kv->dev->backend;
     const int32_t width = kv->layers[layer].width[kind];
     if (kind != LP_KV_INDEX || width == 0 || !backend->index_page_extra) return 0;
+    if (kv->layers[layer].slot_offset) return 0; // positions of a page are those of two pages
     return backend->index_page_extra(kv->dev, width, LP_KV_PAGE_TOKENS);
 }
 

@@ -263,7 +263,7 @@ uint64_t lp_cost_packed_bytes(const struct lp_hparams *h, const struct lp_bindin
         const struct lp_bound *bound = l < 0 ? &binding->model : &binding->blocks[l];
         for (int s = 0; s < LP_N_SLOTS; s++) {
             const struct lp_gguf_tensor *t = bound->tensor[s];
-            if (!t) continue;
+            if (!t || t->in_memory) continue;
             const struct lp_weight w = lp_weight_of(t);
             const double share = packed_share(h, binding, (enum lp_slot)s);
             if (share > 0 && dev->backend->packed_bytes(dev, &w)) sum += share * (double)t->n_bytes;

@@ -45,7 +45,7 @@ uint64_t lp_cost_mapped_bytes(const struct lp_hparams *h, const struct lp_bindin
 uint64_t lp_cost_memory_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                               bool with_mtp);
 
-// Bytes of the file that lp_model_repack would copy (to about as many).
+// Bytes of the mapped file that lp_model_repack copies (to about as many).
 uint64_t lp_cost_packed_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                               const struct lp_device *dev, bool with_mtp);
 

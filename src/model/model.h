@@ -59,16 +59,17 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
 struct lp_expert_options;
 lp_status lp_model_limit_memory(struct lp_model *model, const struct lp_expert_options *options,
                                 struct lp_err *err);
-// Packs the weights that every step reads for the backend's kernels (lp_backend.pack), and drops the
-// pages of the mapped file that nothing reads any more. Bytes that this would take: 0 where the backend
-// packs no such type. repack.c; not with a memory limit. Errors: MEMORY; the model is as it was.
+// repack.c: copies of the weights that every step reads, packed for the backend's kernels.
 enum lp_repack { LP_REPACK_AUTO, LP_REPACK_OFF, LP_REPACK_ON };
 bool lp_repack_parse(const char *name, enum lp_repack *out); // "auto" (or NULL), "off", "on"
 // Whether to: with AUTO where it takes at most half of the memory that is available, and nothing else
 // copies weights.
 bool lp_repack_pays(enum lp_repack how, bool copies, uint64_t bytes, uint64_t available);
+// Bytes that it would take: 0 where the backend packs no type of the model.
 size_t lp_model_packed_bytes(const struct lp_model *model);
-lp_status lp_model_repack(struct lp_model *model, struct lp_err *err);
+// Packs them (lp_backend.pack) and gives back the pages of the mapped file that steps read no more. Not
+// with a memory limit. Errors: MEMORY; the model is as it was.
+lp_status lp_model_repack(struct lp_model *model, bool huge_pages, struct lp_err *err);
 void lp_model_free(struct lp_model *model); // NULL is allowed
 
 // What the cache must hold for each layer. with_mtp (the model has one): also for the MTP layer,

@@ -2,16 +2,24 @@
 #include <string.h>
 
 #include "base/huge_pages.h"
+#include "base/log.h"
 #include "base/progress.h"
 #include "model/model.h"
 
 #define PACKED_ALIGNMENT ((size_t)64)
 
-typedef void visit_fn(void *user, struct lp_weight *w);
+struct repacking {
+    struct lp_model *model;
+    uint8_t *to; // NULL: sizes are summed only
+    size_t n_bytes;
+    struct lp_progress bar;
+};
+
+typedef void visit_fn(struct repacking *r, struct lp_weight *w);
 
 // Those that a decoded token reads through matmul, head_matmul or experts. Not the embedding, of
 // which a token reads a row, and not up-projections of keys whose columns are read.
-static void visit(struct lp_model *m, visit_fn *fn, void *user) {
+static void visit(struct lp_model *m, visit_fn *fn, struct repacking *user) {
     for (int32_t l = 0; l < m->h.n_layers + m->has_mtp; l++) {
         struct lp_layer *w = &m->layers[l];
         struct lp_weight *list[] = {
@@ -28,15 +36,15 @@ static void visit(struct lp_model *m, visit_fn *fn, void *user) {
     if (m->mtp.head.data != m->output.data) fn(user, &m->mtp.head);
 }
 
-struct repacking {
-    struct lp_model *model;
-    uint8_t *to; // NULL: sizes are summed only
-    size_t n_bytes;
-    struct lp_progress bar;
-};
+// Whether something else reads the matrix where the file is mapped: embed, or expanded attention.
+static bool is_read_mapped(const struct lp_model *m, const struct lp_weight *w) {
+    if (w->data == m->token_embd.data) return true;
+    for (int32_t l = 0; l < m->h.n_layers + m->has_mtp; l++)
+        if (w == &m->layers[l].mla.k_up || w == &m->layers[l].mla.v_up) return true;
+    return false;
+}
 
-static void pack_one(void *user, struct lp_weight *w) {
-    struct repacking *r = user;
+static void pack_one(struct repacking *r, struct lp_weight *w) {
     const struct lp_backend *backend = r->model->dev->backend;
     const bool is_there = w->data || w->mats;
     const size_t mat_bytes = is_there ? backend->packed_bytes(r->model->dev, w) : 0;
@@ -47,7 +55,7 @@ static void pack_one(void *user, struct lp_weight *w) {
         backend->pack(r->model->dev, w, place);
         w->packed = place;
         w->packed_mat_bytes = mat_bytes;
-        for (int64_t i = 0; i < w->n_mats; i++)
+        for (int64_t i = 0; i < w->n_mats && !is_read_mapped(r->model, w); i++)
             lp_gguf_drop_pages(r->model->gguf, lp_weight_mat(w, i),
                                w->row_bytes * (size_t)w->n_out);
     }
@@ -76,10 +84,10 @@ size_t lp_model_packed_bytes(const struct lp_model *m) {
     return r.n_bytes;
 }
 
-lp_status lp_model_repack(struct lp_model *m, struct lp_err *err) {
+lp_status lp_model_repack(struct lp_model *m, bool huge_pages, struct lp_err *err) {
     const size_t bytes = lp_model_packed_bytes(m);
     if (!bytes || m->packed) return LP_OK;
-    struct repacking r = {.model = m, .to = lp_huge_map(bytes, true)};
+    struct repacking r = {.model = m, .to = lp_huge_map(bytes, huge_pages)};
     if (!r.to) return lp_err_memory(err, bytes, "the packed weights");
     m->packed = r.to;
     m->packed_bytes = bytes;
@@ -87,5 +95,6 @@ lp_status lp_model_repack(struct lp_model *m, struct lp_err *err) {
     visit(m, pack_one, &r);
     lp_progress_finish(&r.bar);
     if (m->mtp.head.data == m->output.data) m->mtp.head = m->output;
+    lp_log(LP_LOG_INFO, "%.1f MB of weights repacked", (double)bytes * 1e-6);
     return LP_OK;
 }

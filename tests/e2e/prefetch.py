@@ -11,7 +11,7 @@ import tempfile
 
 import gguf_edit
 import make_bad_gguf
-from harness import ROOT, Checks, Dump, Golden, arguments, np, run
+from harness import MINI_MODEL, ROOT, Checks, Dump, Golden, arguments, np, run
 
 MODELS = ("dsa_shared", "ds3", "qwen3")
 WAYS = (["--prefetch"], ["--prefetch", "--huge-pages", "all"], ["--prefetch", "--huge-pages", "off"], ["--huge-pages", "off"],
@@ -26,6 +26,26 @@ def same(limpid, g, path, options):
     for what in ("logits", "hidden"):
         if not np.array_equal(got.arrays[what].view(np.uint32), want.arrays[what].view(np.uint32)):
             yield f"{what} differ from those of the mapped file"
+
+
+def repacked(limpid, level):
+    """A quantised model with every kind of weight, an MTP layer among them."""
+    options = ["--deterministic", "--cpu", level]
+    tokens = list(range(5, 75))
+    off = Dump(limpid, MINI_MODEL, tokens, *options, "--repack", "off", want=("logits", "hidden"))
+    on = Dump(limpid, MINI_MODEL, tokens, *options, "--repack", "on", want=("logits", "hidden"))
+    for what in ("logits", "hidden"):
+        if not np.array_equal(on.arrays[what].view(np.uint32), off.arrays[what].view(np.uint32)):
+            yield f"{what} differ from those of the mapped file"
+    answers = []
+    for how in ("on", "off"):
+        done = run([limpid, "run", MINI_MODEL, "-p", "12+7=", "-n", "24", "--speculate", "2", "--seed", "3", "--cpu", level,
+                    "--repack", how, "--log", "info"])
+        answers.append(done.stdout)
+        if ("of weights repacked" in done.stderr) != (how == "on"):
+            yield f"--repack {how} logs: {done.stderr!r}"
+    if answers[0] != answers[1]:
+        yield f"answers differ: {answers}"
 
 
 def refused(limpid, arguments_, status, word):
@@ -56,6 +76,8 @@ def main():
                 with open(name, "wb") as f:
                     f.write(part.bytes())
             checks.add(f"{g.name} of several files", same, args.limpid, g, names[1], ["--prefetch"])
+        for level in ("auto", "avx2"):
+            checks.add(f"repacked, {level}", repacked, args.limpid, level)
         golden = Golden(MODELS[0])
         checks.add("folder", refused, args.limpid, [os.path.join(ROOT, "tests/data/hf/deepseek_v3"), "--prefetch"], 1, "convert")
         checks.add("budget", refused, args.limpid, [golden.path, "--prefetch", "--memory-budget", "1G"], 2, "one of the two")

@@ -19,10 +19,10 @@
 #include "base/rng.h"
 
 // Devices: [0] is ref; the first N_SAME cpu devices behind it run the best kernels, differ in threads
-// only and must give the same bits; the last two run the plain and the AVX2 or NEON kernels (or, on a
-// machine with neither, the plain ones again).
+// only and must give the same bits; the last three run the plain, the AVX2 or NEON and the AVX-512
+// kernels (or, on a machine without them, the plain ones again).
 #define N_SAME 3
-#define N_DEVICES (N_SAME + 3)
+#define N_DEVICES (N_SAME + 4)
 
 struct devices {
     struct lp_device *dev[N_DEVICES];
@@ -47,6 +47,8 @@ static inline void open_devices(struct devices *d, const struct lp_reserve *need
              : neon ? "neon"
                     : "plain",
              need);
+    bool avx512 = (have & LP_CPU_LEVEL_AVX512) == LP_CPU_LEVEL_AVX512;
+    open_one(&d->dev[3 + N_SAME], &lp_backend_cpu, 2, avx512 ? "avx512" : "plain", need);
 }
 
 static inline void close_devices(struct devices *d) {

@@ -76,6 +76,34 @@ static void run(struct lp_device *dev, const struct setup *s, int64_t first, int
     dev->backend->experts(dev, &op);
 }
 
+// A weight packed for the device; the block that holds it, or NULL where its type has no such form.
+static uint8_t *packed(struct lp_device *dev, struct lp_weight *w) {
+    w->packed_mat_bytes = dev->backend->packed_bytes(dev, w);
+    if (!w->packed_mat_bytes) return NULL;
+    uint8_t *block = lp_alloc_aligned(w->packed_mat_bytes * (size_t)w->n_mats, 1);
+    assert_non_null(block);
+    dev->backend->pack(dev, w, block);
+    w->packed = block;
+    return block;
+}
+
+// y with all three weights packed: the same bits, for all rows and for the last alone.
+static void check_packed(struct lp_device *dev, struct setup *s, const float *before,
+                         const float *want) {
+    struct setup copy = *s;
+    uint8_t *blocks[] = {packed(dev, &copy.gate), packed(dev, &copy.up), packed(dev, &copy.down)};
+    const int64_t n = (s->n_rows + 1) * s->stride, last = s->n_rows - 1;
+    float *y = new_floats(n, 0);
+    memcpy(y, before, (size_t)n * sizeof *y);
+    run(dev, &copy, 0, s->n_rows, y);
+    assert_memory_equal(y, want, (size_t)n * sizeof *y);
+    memcpy(y, before + last * s->stride, (size_t)s->stride * sizeof *y);
+    run(dev, &copy, last, 1, y);
+    assert_memory_equal(y, want + last * s->stride, (size_t)s->n_in * sizeof *y);
+    for (int i = 0; i < 3; i++) lp_free(blocks[i]);
+    lp_free(y);
+}
+
 static void product(struct lp_device *dev, const struct lp_weight *w, int32_t expert,
                     const float *x, float *y) {
     struct lp_weight one = lp_weight_part(w, expert, 1, 0, w->n_out);
@@ -118,6 +146,7 @@ static void every_type(const char *level, int n_threads) {
         float *y = new_floats((s.n_rows + 1) * s.stride, 0);
         memcpy(y, s.y, (size_t)((s.n_rows + 1) * s.stride) * sizeof *y);
         run(dev, &s, 0, s.n_rows, s.y);
+        check_packed(dev, &s, y, s.y);
         for (int64_t t = 0; t<s.n_rows; t += s.n_rows> 10 ? 7 : 1) {
             compose(dev, &s, t, y + t * s.stride);
             assert_memory_equal(s.y + t * s.stride, y + t * s.stride, (size_t)s.n_in * sizeof *y);

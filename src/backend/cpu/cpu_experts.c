@@ -169,7 +169,8 @@ static void add_weighted(const struct experts_job *job, const float *pairs, int6
         for (int32_t j = 0; j < op->n_used; j++) {
             float weight = op->weights[(job->first_x + t) * op->n_used + j];
             const float *from = pairs + (int64_t)places[t * op->n_used + j] * LP_MAT_ROWS;
-            for (int r = 0; r < LP_MAT_ROWS; r++) sum[r] += weight * from[r]; // all are there
+            for (int r = 0; r < LP_MAT_ROWS; r++)
+                sum[r] += weight * from[r]; // behind n_rows: no meaning
         }
         float *y = op->y + (job->first_x + t) * op->y_stride + row;
         if (n_rows == LP_MAT_ROWS)

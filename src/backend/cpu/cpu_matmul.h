@@ -256,7 +256,7 @@ static inline int64_t lp_cpu_take(_Atomic int64_t *next) {
     return atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
 }
 
-// Cuts the blocks of n_out rows into items that move at least some 16 KiB of weights each but leave
+// Cuts the blocks of n_out rows into items that move at least some 64 KiB of weights each but leave
 // every worker several: blocks per item.
 int64_t lp_cpu_mat_item_blocks(const struct lp_cpu_mat *mat, int64_t n_items_beside, int n_workers);
 

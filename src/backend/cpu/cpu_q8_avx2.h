@@ -304,7 +304,8 @@ LP_INLINE void direct_q8(const struct q8_format *f, enum source_form form, const
 LP_INLINE int direct_rows(const struct q8_format *f, enum source_form form, int n_x) {
     if (!f->strip || n_x > DIRECT_X) return 0;
     if (n_x <= 2) return n_x;
-    if (f->quads == 1 || form == FROM_PACKED) return 0;
+    if (form == FROM_PACKED) return n_x <= 4 ? 4 : 0;
+    if (f->quads == 1) return 0;
     return n_x <= 4 ? 4 : n_x >= 7 ? 8 : 0;
 }
 
