@@ -11,8 +11,8 @@
 //   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the bound
 //       that the operation's test states. Kernels for block-quantised weights may round the activation
 //       row to 8 bits per block of 32 (docs/numerics.md); those for floats (F32, F16, BF16, F8_E4M3) may
-//       not: lp_weight_may_round. Attention over F16 and Q8_0 caches may multiply whole numbers; by how
-//       much it rounds, lp_backend.kernel tells.
+//       not: lp_weight_may_round. Attention over F16, BF16 and Q8_0 caches may multiply whole numbers or
+//       bfloat16; by how much it rounds, lp_backend.kernel tells.
 //   B4. NaN and infinity go through: a non-finite input gives a non-finite output in that row.
 //   B5. Operations do not fail: sizes and types were checked when the plan was made (supports). No
 //       operation allocates; scratch comes from the device, sized by lp_backend.reserve.
@@ -342,7 +342,7 @@ struct lp_device_options {
 struct lp_attention_kernel {
     const char *name;
     double rounding; // how far results may be from the definition, relative to the largest of their
-                     // row, beyond float32's own rounding: 0, or of products in whole numbers
+                     // row, beyond float32's own rounding: 0, or of products in whole numbers or bfloat16
 };
 
 struct lp_backend {

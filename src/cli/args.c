@@ -143,20 +143,17 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
          "bind threads to cores: auto (default; with several NUMA nodes), none, cores"},
         {"--huge-pages", LP_OPT_TEXT, &c->huge_pages, "HOW",
          "auto (default; for the KV cache, scratch and repacked weights), all (for prefetched "
-         "weights "
-         "too), off"},
+         "weights too), off"},
         {"--prefetch", LP_OPT_FLAG, &c->prefetch, NULL,
          "read the weights into memory first, at the rate of the disk; otherwise they are mapped"},
         {"--repack", LP_OPT_TEXT, &c->repack, "HOW",
          "copy the weights in the order in which the kernels read them: auto (default; where "
-         "memory "
-         "allows), on, off"},
+         "memory allows), on, off"},
         {"--backend", LP_OPT_TEXT, &c->backend, "NAME",
          "cpu (default) or ref, the slow definition of every operation"},
         {"--cpu", LP_OPT_TEXT, &c->cpu_level, "LEVEL",
          "highest instruction set: auto, generic (or plain), avx2, avx512, vnni, vbmi, bf16, amx; "
-         "on ARM "
-         "neon, dotprod, i8mm"},
+         "on ARM neon, dotprod, i8mm"},
         {"--ctx", LP_OPT_INT, &c->context, "N",
          "tokens of context (default: the model's, at most 32768)"},
         {"--kv", LP_OPT_TEXT, &c->kv, "TYPE", "type of the KV cache: f32, f16, bf16, q8_0"},

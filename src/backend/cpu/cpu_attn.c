@@ -26,7 +26,7 @@ static const char *lanes_kernel(const struct lp_cpu_lanes *lanes, const char *op
     return NULL;
 }
 
-// The roundings: docs/numerics.md, "Attention in whole numbers".
+// The roundings: docs/numerics.md, "Attention in whole numbers and bfloat16".
 struct lp_attention_kernel lp_cpu_attn_kernel(const struct lp_cpu_device *dev, const char *op,
                                               lp_type cache, lp_type weights) {
     if (strcmp(op, "mla_absorbed") == 0) {
