@@ -39,8 +39,7 @@ struct lp_bench_machine {
     int threads;
     double load_s;
     uint64_t file_bytes, kv_bytes;
-    uint64_t
-        repacked_bytes; // of weights, copied for the kernels; those pages of the file are given back
+    uint64_t repacked_bytes;  // of weights, copied in place of those pages of the file
     uint64_t peak_rss_bytes;  // of model and engine, without the buffer that measures bandwidth
     uint64_t anonymous_bytes; // of it, at the end, what is not the mapped file
 };
