@@ -341,8 +341,9 @@ struct lp_device_options {
 
 struct lp_attention_kernel {
     const char *name;
-    double rounding; // how far results may be from the definition, relative to the largest of their
-        // row, beyond float32's own rounding: 0, or of products in whole numbers or bfloat16
+    // How far results may be from the definition beyond float32's own rounding, relative to the largest
+    // of their row: 0, or of products in whole numbers or bfloat16.
+    double rounding;
 };
 
 struct lp_backend {

@@ -93,14 +93,12 @@ static lp_status check_repack(const limpid_model_options *o, enum lp_repack *how
 
 // A copy that was not asked for may fail: then the file is used.
 static lp_status repack(limpid_model *m, const limpid_model_options *o, enum lp_repack how,
-                        struct lp_err *err) {
+                        enum huge_pages huge, struct lp_err *err) {
     const struct lp_model *w = m->weights;
     const uint64_t bytes = lp_model_packed_bytes(w), left = lp_memory_available();
     const bool copies =
         o->memory_budget_bytes || o->prefetch || lp_cost_memory_bytes(&w->h, &w->binding, true) > 0;
-    enum huge_pages huge = HUGE_PAGES_AUTO;
-    lp_status status = read_huge_pages(o, &huge, err);
-    if (status) return status;
+    lp_status status = LP_OK;
     if (how == LP_REPACK_ON && left && bytes > left)
         return lp_err_set(err, LP_STATUS_MEMORY,
                           "repacked weights take %.1f GB of memory, and %.1f GB are left; leave "
@@ -115,7 +113,8 @@ static lp_status repack(limpid_model *m, const limpid_model_options *o, enum lp_
     return LP_OK;
 }
 
-static lp_status open_device(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
+static lp_status open_device(limpid_model *m, const limpid_model_options *o, enum huge_pages huge,
+                             struct lp_err *err) {
     const struct lp_backend *backend = lp_backend_find(o->backend ? o->backend : "cpu");
     if (!backend)
         return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref",
@@ -125,16 +124,8 @@ static lp_status open_device(limpid_model *m, const limpid_model_options *o, str
     if (!lp_pin_parse(o->pin ? o->pin : "auto", &options.pin))
         return lp_err_set(err, LP_STATUS_INVALID, "pin is '%s', expected auto, none or cores",
                           o->pin);
-    enum huge_pages huge = HUGE_PAGES_AUTO;
-    lp_status status = read_huge_pages(o, &huge, err);
     options.no_huge_pages = huge == HUGE_PAGES_OFF;
-    return status ? status : backend->open(&m->dev, &options, err);
-}
-
-static lp_status prefetch(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
-    enum huge_pages huge = HUGE_PAGES_AUTO;
-    lp_status status = read_huge_pages(o, &huge, err);
-    return status ? status : lp_model_file_prefetch(&m->file, huge == HUGE_PAGES_ALL, err);
+    return backend->open(&m->dev, &options, err);
 }
 
 static lp_status open_weights(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
@@ -154,15 +145,18 @@ static lp_status open_weights(limpid_model *m, const limpid_model_options *o, st
                           "a memory budget leaves weights on disk, and prefetch reads all of them "
                           "into memory; give one of the two");
     enum lp_repack how;
+    enum huge_pages huge = HUGE_PAGES_AUTO;
     lp_status status = check_repack(o, &how, err);
-    if (!status) status = open_device(m, o, err);
-    if (!status && o->prefetch) status = prefetch(m, o, err);
+    if (!status) status = read_huge_pages(o, &huge, err);
+    if (!status) status = open_device(m, o, huge, err);
+    if (!status && o->prefetch)
+        status = lp_model_file_prefetch(&m->file, huge == HUGE_PAGES_ALL, err);
     // Of a model that shall not be in memory, only samples are looked at.
     if (!status)
         status = lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads,
                                limited ? 0 : LP_CHECK_WHOLE_BYTES, err);
     if (!status && limited) status = lp_model_limit_memory(m->weights, &budget, err);
-    return status ? status : repack(m, o, how, err);
+    return status ? status : repack(m, o, how, huge, err);
 }
 
 static lp_status open_model(limpid_model *m, const char *path, const limpid_model_options *o,

@@ -66,9 +66,8 @@ int64_t lp_kv_n_idle(const struct lp_kv *kv);
 void lp_kv_page_copy(struct lp_kv *kv, int32_t to, int32_t from);
 // All state of a page as host bytes, [page_bytes], in the order of layers and kinds.
 size_t lp_kv_page_bytes(const struct lp_kv *kv);
-size_t
-lp_kv_index_extra(const struct lp_kv *kv); // behind the rows of a layer's indexer keys, but the
-                                           // MTP layer's
+// Behind the rows of a page of indexer keys; there is nothing behind those of the MTP layer.
+size_t lp_kv_index_extra(const struct lp_kv *kv);
 void lp_kv_page_read(const struct lp_kv *kv, int32_t page, void *out);
 void lp_kv_page_write(struct lp_kv *kv, int32_t page, const void *in);
 lp_type lp_kv_type(const struct lp_kv *kv);

@@ -15,36 +15,8 @@ struct repacking {
     struct lp_progress bar;
 };
 
-typedef void visit_fn(struct repacking *r, struct lp_weight *w);
-
-// Those that a decoded token reads through matmul, head_matmul or experts. Not the embedding, of
-// which a token reads a row, and not up-projections of keys whose columns are read.
-static void visit(struct lp_model *m, visit_fn *fn, struct repacking *user) {
-    for (int32_t l = 0; l < m->h.n_layers + m->has_mtp; l++) {
-        struct lp_layer *w = &m->layers[l];
-        struct lp_weight *list[] = {
-            &w->mla.q,       &w->mla.q_a,     &w->mla.q_b,      &w->mla.kv_a,   &w->mla.v_up,
-            &w->mla.index_q, &w->mla.index_k, &w->gqa.q,        &w->gqa.k,      &w->gqa.v,
-            &w->attn_output, &w->dense.gate,  &w->dense.up,     &w->dense.down, &w->shared.gate,
-            &w->shared.up,   &w->shared.down, &w->experts.gate, &w->experts.up, &w->experts.down,
-        };
-        for (size_t i = 0; i < sizeof list / sizeof *list; i++) fn(user, list[i]);
-        if (w->mla.k_transposed) fn(user, &w->mla.k_up);
-    }
-    fn(user, &m->output);
-    fn(user, &m->mtp.eh_proj);
-    if (m->mtp.head.data != m->output.data) fn(user, &m->mtp.head);
-}
-
-// Whether something else reads the matrix where the file is mapped: embed, or expanded attention.
-static bool is_read_mapped(const struct lp_model *m, const struct lp_weight *w) {
-    if (w->data == m->token_embd.data) return true;
-    for (int32_t l = 0; l < m->h.n_layers + m->has_mtp; l++)
-        if (w == &m->layers[l].mla.k_up || w == &m->layers[l].mla.v_up) return true;
-    return false;
-}
-
-static void pack_one(struct repacking *r, struct lp_weight *w) {
+// keep_mapped: something else reads the matrix where the file is mapped.
+static void pack_one(struct repacking *r, struct lp_weight *w, bool keep_mapped) {
     const struct lp_backend *backend = r->model->dev->backend;
     const bool is_there = w->data || w->mats;
     const size_t mat_bytes = is_there ? backend->packed_bytes(r->model->dev, w) : 0;
@@ -55,12 +27,35 @@ static void pack_one(struct repacking *r, struct lp_weight *w) {
         backend->pack(r->model->dev, w, place);
         w->packed = place;
         w->packed_mat_bytes = mat_bytes;
-        for (int64_t i = 0; i < w->n_mats && !is_read_mapped(r->model, w); i++)
+        for (int64_t i = 0; i < w->n_mats && !keep_mapped; i++)
             lp_gguf_drop_pages(r->model->gguf, lp_weight_mat(w, i),
                                w->row_bytes * (size_t)w->n_out);
+        lp_progress_update(&r->bar, r->n_bytes);
     }
-    lp_progress_update(&r->bar, r->n_bytes);
     r->n_bytes += (bytes + PACKED_ALIGNMENT - 1) / PACKED_ALIGNMENT * PACKED_ALIGNMENT;
+}
+
+// Those that a decoded token reads through matmul, head_matmul or experts. Not the embedding, of
+// which a token reads a row, and not up-projections of keys whose columns are read. Expanded attention
+// reads the rows of up-projections, and an output matrix may be the embedding.
+static void pack_all(struct repacking *r) {
+    struct lp_model *m = r->model;
+    for (int32_t l = 0; l < m->h.n_layers + m->has_mtp; l++) {
+        struct lp_layer *w = &m->layers[l];
+        struct lp_weight *list[] = {
+            &w->mla.q,       &w->mla.q_a,      &w->mla.q_b,    &w->mla.kv_a,     &w->mla.index_q,
+            &w->mla.index_k, &w->gqa.q,        &w->gqa.k,      &w->gqa.v,        &w->attn_output,
+            &w->dense.gate,  &w->dense.up,     &w->dense.down, &w->shared.gate,  &w->shared.up,
+            &w->shared.down, &w->experts.gate, &w->experts.up, &w->experts.down,
+        };
+        for (size_t i = 0; i < sizeof list / sizeof *list; i++) pack_one(r, list[i], false);
+        pack_one(r, &w->mla.v_up, true);
+        if (w->mla.k_transposed) pack_one(r, &w->mla.k_up, true);
+    }
+    pack_one(r, &m->output, m->output.data == m->token_embd.data);
+    pack_one(r, &m->mtp.eh_proj, false);
+    if (m->mtp.head.data != m->output.data)
+        pack_one(r, &m->mtp.head, m->mtp.head.data == m->token_embd.data);
 }
 
 bool lp_repack_parse(const char *name, enum lp_repack *out) {
@@ -80,7 +75,7 @@ bool lp_repack_pays(enum lp_repack how, bool copies, uint64_t bytes, uint64_t av
 
 size_t lp_model_packed_bytes(const struct lp_model *m) {
     struct repacking r = {.model = (struct lp_model *)m};
-    if (m->dev->backend->pack) visit(r.model, pack_one, &r);
+    if (m->dev->backend->pack) pack_all(&r);
     return r.n_bytes;
 }
 
@@ -92,7 +87,7 @@ lp_status lp_model_repack(struct lp_model *m, bool huge_pages, struct lp_err *er
     m->packed = r.to;
     m->packed_bytes = bytes;
     lp_progress_init(&r.bar, "repacking", bytes);
-    visit(m, pack_one, &r);
+    pack_all(&r);
     lp_progress_finish(&r.bar);
     if (m->mtp.head.data == m->output.data) m->mtp.head = m->output;
     lp_log(LP_LOG_INFO, "%.1f MB of weights repacked", (double)bytes * 1e-6);

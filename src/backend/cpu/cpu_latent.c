@@ -32,14 +32,15 @@ static size_t larger(size_t a, size_t b) {
 size_t lp_cpu_latent_pack_most(int latent, int rope) {
     size_t most = 0;
     for (size_t i = 0; i + 1 < sizeof rows / sizeof rows[0]; i++)
-        most = larger(most, rows[i].table->pack_bytes(latent, rope));
+        if (rows[i].table->pack_bytes) most = larger(most, rows[i].table->pack_bytes(latent, rope));
     return most;
 }
 
 size_t lp_cpu_latent_query_most(int n_heads, int latent, int rope) {
     size_t most = 0;
     for (size_t i = 0; i + 1 < sizeof rows / sizeof rows[0]; i++)
-        most = larger(most, rows[i].table->query_bytes(n_heads, latent, rope));
+        if (rows[i].table->query_bytes)
+            most = larger(most, rows[i].table->query_bytes(n_heads, latent, rope));
     return most;
 }
 

@@ -36,7 +36,7 @@ static inline void lp_cpu_latent_fetch(const char **at, const char *end) {
 struct lp_cpu_latent {
     const char *name; // "avx512_mla_absorbed_f16"
     double rounding;  // of its results, relative to the largest of a row, beyond float32's
-    // Bytes of lp_cpu_latent_block.packed and of packed queries. 0: nothing is packed.
+    // Bytes of lp_cpu_latent_block.packed and of packed queries. NULL: nothing is packed.
     size_t (*pack_bytes)(int latent, int rope);
     size_t (*query_bytes)(int n_heads, int latent, int rope);
     // q: [n_heads] rows of ldq floats, latent part first. NULL: `queries` of scores are q itself.

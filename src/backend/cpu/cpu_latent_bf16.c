@@ -20,11 +20,6 @@
 #define VALUE_HEADS 8 // of a tile, with 32 dimensions
 #define KEYS LP_CPU_LATENT_KEYS
 
-static size_t no_bytes(int latent, int rope) {
-    (void)latent, (void)rope;
-    return 0;
-}
-
 static ptrdiff_t query_step(int width) { // values from one query to the next
     return (width + RUN - 1) / RUN * RUN;
 }
@@ -188,7 +183,6 @@ static void values(const float *p, ptrdiff_t ldp, int n_heads, struct lp_cpu_lat
 
 const struct lp_cpu_latent lp_cpu_latent_bf16_bf16 = {.name = "bf16_mla_absorbed_bf16",
                                                       .rounding = 1e-2,
-                                                      .pack_bytes = no_bytes,
                                                       .query_bytes = query_bytes,
                                                       .pack_queries = pack_queries,
                                                       .scores = scores,

@@ -122,15 +122,6 @@ INLINE void values(lp_type type, const float *p, ptrdiff_t ldp, int n_heads,
     for (; h < n_heads; h++) value_band(type, 1, p + h * ldp, ldp, b, acc + h * ld, ld);
 }
 
-static size_t no_bytes(int latent, int rope) {
-    (void)latent, (void)rope;
-    return 0;
-}
-static size_t no_query_bytes(int n_heads, int latent, int rope) {
-    (void)n_heads, (void)latent, (void)rope;
-    return 0;
-}
-
 #define LP_CPU_LATENT_HALF(isa, stem, type)                                                        \
     static void stem##_scores(const void *q, ptrdiff_t ldq, int n_heads,                           \
                               struct lp_cpu_latent_block *b, float *s, ptrdiff_t lds) {            \
@@ -140,9 +131,5 @@ static size_t no_query_bytes(int n_heads, int latent, int rope) {
                               struct lp_cpu_latent_block *b, float *acc, ptrdiff_t ld) {           \
         values(type, p, ldp, n_heads, b, acc, ld);                                                 \
     }                                                                                              \
-    const struct lp_cpu_latent lp_cpu_latent_##isa##_##stem = {.name =                             \
-                                                                   #isa "_mla_absorbed_" #stem,    \
-                                                               .pack_bytes = no_bytes,             \
-                                                               .query_bytes = no_query_bytes,      \
-                                                               .scores = stem##_scores,            \
-                                                               .values = stem##_values}
+    const struct lp_cpu_latent lp_cpu_latent_##isa##_##stem = {                                    \
+        .name = #isa "_mla_absorbed_" #stem, .scores = stem##_scores, .values = stem##_values}
