@@ -48,7 +48,7 @@ static const struct plan brief_plans[] = {{{9, 0}, false, LP_ROUTE_EXPANDED},
 struct op_record { // all comparisons of one operation
     const char *op;
     int64_t n, n_bad;
-    double worst, bound;
+    double worst, bound; // of the comparison whose error is the largest part of its bound
     struct lp_shadow_finding first_bad, at_worst;
     char first_place[192], worst_place[192];
     int32_t last_bad_layer;
@@ -148,8 +148,21 @@ static struct op_record *record_of(struct layers *c, const char *op) {
     for (int32_t i = 0; i < c->n_ops; i++)
         if (strcmp(c->ops[i].op, op) == 0) return &c->ops[i];
     if (c->n_ops == MAX_OPS) return NULL;
-    c->ops[c->n_ops] = (struct op_record){.op = op, .worst = -1};
+    c->ops[c->n_ops] = (struct op_record){.op = op};
     return &c->ops[c->n_ops++];
+}
+
+// Comparisons of one operation have bounds of their own, as kernels for types of cache round.
+static bool is_worse(const struct lp_shadow_finding *f, const struct op_record *r) {
+    const double error = f->diff.error;
+    if (r->n == 1) return true;
+    const double part = f->bound > 0 ? error / f->bound
+                        : error > 0  ? INFINITY
+                                     : 0,
+                 before = r->bound > 0   ? r->worst / r->bound
+                          : r->worst > 0 ? INFINITY
+                                         : 0;
+    return part > before || (part == before && error > r->worst);
 }
 
 static void on_finding(void *user, const struct lp_shadow_finding *f) {
@@ -158,10 +171,10 @@ static void on_finding(void *user, const struct lp_shadow_finding *f) {
     if (!r) return;
     bool in_layer = in_layers(c, f->layer);
     r->n++;
-    r->bound = f->bound;
     if (in_layer && f->largest_input > c->cached[f->layer]) c->cached[f->layer] = f->largest_input;
-    if (f->diff.error > r->worst) {
+    if (is_worse(f, r)) {
         r->worst = f->diff.error;
+        r->bound = f->bound;
         r->at_worst = *f;
         place_of(c, f, r->worst_place, sizeof r->worst_place);
     }
