@@ -212,6 +212,7 @@ static bool send_metrics(struct lp_server *s, struct MHD_Connection *connection,
     struct lp_bytes text = {0};
     struct lp_metrics_now now = {.n_connections = info ? (int64_t)info->num_connections : 0,
                                  .n_generating = atomic_load(&s->service.n_answers),
+                                 .n_open = lp_http_count_incoming(s, 0),
                                  .healthy =
                                      lp_service_health(&s->service, NULL) != LP_HEALTH_STALLED,
                                  .draining = atomic_load(&s->service.draining),

@@ -216,6 +216,9 @@ static void put_server(struct lp_bytes *out, const struct lp_metrics_now *now) {
     put_real(out, "limpid_reply_repairs_total", (double)now->n_repairs);
     put_head(out, "limpid_http_generating", "gauge", "HTTP requests that generate or wait for it");
     put_real(out, "limpid_http_generating", (double)now->n_generating);
+    put_head(out, "limpid_http_open", "gauge",
+             "HTTP requests that have come and are not yet answered whole, with this one");
+    put_real(out, "limpid_http_open", (double)now->n_open);
 }
 
 bool lp_metrics_write(struct lp_bytes *out, const limpid_engine_stats *stats,

@@ -27,6 +27,7 @@ void lp_http_counts_add(struct lp_http_counts *counts, int route, int status);
 
 struct lp_metrics_now {
     int64_t n_connections, n_generating;
+    int64_t n_open; // read before the counts: 1 if all others have been counted
     uint64_t n_repairs;
     bool healthy, draining;
     const char *model_id;

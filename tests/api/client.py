@@ -86,8 +86,9 @@ class Server:
             time.sleep(0.02)
 
     def wait_until_idle(self, limit_s=10):
-        """Nothing runs or waits, and no page is held but by the prefix cache."""
-        return self.wait_for(lambda m: m["limpid_sequences_running"] == m["limpid_sequences_waiting"] == 0 and
+        """Nothing runs or waits, no page is held but by the prefix cache, and all answers are counted."""
+        return self.wait_for(lambda m: m["limpid_http_open"] == 1 and  # this question itself
+                             m["limpid_sequences_running"] == m["limpid_sequences_waiting"] == 0 and
                              m["limpid_last_step_age_seconds"] == 0 and  # what came since that step, too
                              m["limpid_kv_pages_free"] + m["limpid_kv_pages_cached"] == m["limpid_kv_pages"], limit_s)
 

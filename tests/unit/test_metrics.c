@@ -212,8 +212,11 @@ static void values_arrive_and_buckets_add_up(void **state) {
     // An engine whose last bound is finite still has a +Inf bucket.
     stats.batch_tokens =
         (limpid_histogram){.bound = {1, 512}, .count = {1, 2}, .n_buckets = 2, .sum = 700};
-    struct lp_metrics_now now = {
-        .n_connections = 4, .n_generating = 1, .draining = true, .model_id = "a\"b\\c\nd"};
+    struct lp_metrics_now now = {.n_connections = 4,
+                                 .n_generating = 1,
+                                 .n_open = 2,
+                                 .draining = true,
+                                 .model_id = "a\"b\\c\nd"};
     write_and_read(&stats, &now);
     assert_true(value_of("limpid_sequences_running") == 3);
     assert_true(value_of("limpid_sequences_waiting") == 2);
@@ -233,7 +236,7 @@ static void values_arrive_and_buckets_add_up(void **state) {
     assert_true(value_of("limpid_time_to_first_token_seconds_count") == 9);
     assert_true(value_of("limpid_time_to_first_token_seconds_sum") == 12.5);
     assert_true(value_of("limpid_batch_tokens_bucket{le=\"+Inf\"}") == 3);
-    assert_true(value_of("limpid_http_connections") == 4);
+    assert_true(value_of("limpid_http_connections") == 4 && value_of("limpid_http_open") == 2);
     assert_true(value_of("limpid_draining") == 1 && value_of("limpid_healthy") == 0);
 }
 
