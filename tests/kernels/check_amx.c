@@ -1,6 +1,6 @@
 // The kernels for AMX on a machine without it: compiled here over a model of the tile instructions, in
 // plain C, that follows Intel's description of them (Software Developer's Manual, volume 2: TILELOADD,
-// TILESTORED, TDPBSUD). They must give the bits of the VNNI kernels, which check_matmul.c compares with
+// TILESTORED, TDPBSSD). They must give the bits of the VNNI kernels, which check_matmul.c compares with
 // double precision. Skipped without AVX-512 VNNI, in which the rest of these kernels is written, and
 // where clang compiles it.
 #include "mat_fixture.h"
@@ -41,8 +41,8 @@ static void tile_store(int i, void *to, size_t stride) {
     for (int r = 0; r < tiles[i].rows; r++)
         memcpy((uint8_t *)to + (size_t)r * stride, tiles[i].data[r], (size_t)tiles[i].row_bytes);
 }
-// c[m][n] += sum of a[m][4k + i] b[k][4n + i], a signed and b unsigned
-static void tile_dpbsud(int c, int a, int b) {
+// c[m][n] += sum of a[m][4k + i] b[k][4n + i], both signed
+static void tile_dpbssd(int c, int a, int b) {
     assert_int_equal(tiles[c].rows, tiles[a].rows);
     assert_int_equal(tiles[c].row_bytes, tiles[b].row_bytes);
     assert_int_equal(tiles[a].row_bytes, 4 * tiles[b].rows);
@@ -52,7 +52,8 @@ static void tile_dpbsud(int c, int a, int b) {
             memcpy(&sum, tiles[c].data[m] + 4 * n, sizeof sum);
             for (int k = 0; k < tiles[b].rows; k++)
                 for (int i = 0; i < 4; i++)
-                    sum += (int8_t)tiles[a].data[m][4 * k + i] * tiles[b].data[k][4 * n + i];
+                    sum +=
+                        (int8_t)tiles[a].data[m][4 * k + i] * (int8_t)tiles[b].data[k][4 * n + i];
             memcpy(tiles[c].data[m] + 4 * n, &sum, sizeof sum);
         }
 }
@@ -61,12 +62,12 @@ static void tile_dpbsud(int c, int a, int b) {
 #undef _tile_zero
 #undef _tile_loadd
 #undef _tile_stored
-#undef _tile_dpbsud
+#undef _tile_dpbssd
 #define _tile_loadconfig tile_loadconfig
 #define _tile_zero tile_zero
 #define _tile_loadd tile_load
 #define _tile_stored tile_store
-#define _tile_dpbsud tile_dpbsud
+#define _tile_dpbssd tile_dpbssd
 
 // Only the kernels may use these instructions, not what looks whether the machine has them.
 #pragma GCC push_options
@@ -88,9 +89,10 @@ MODEL_LIST(KERNEL)
 
 #define MAX_X 40
 
-// Weights with n_rows rows for n_x activation rows, in no order.
+// Weights with n_rows rows for n_x activation rows, one after the other or in no order.
 static void check_block(const struct lp_cpu_mat_kernel *model, const struct lp_cpu_mat_kernel *vnni,
-                        lp_type type, int64_t n_in, int n_rows, int n_x, struct lp_rng *rng) {
+                        lp_type type, int64_t n_in, int n_rows, int n_x, int step,
+                        struct lp_rng *rng) {
     struct lp_weight w = new_weight(type, n_in, n_rows, 1, -1, rng);
     const int64_t n_quads = lp_cpu_quads(n_in);
     float *x = random_floats(rng, n_in);
@@ -99,7 +101,7 @@ static void check_block(const struct lp_cpu_mat_kernel *model, const struct lp_c
     assert_non_null(quads);
     const void *rows[MAX_X];
     for (int t = 0; t < n_x; t++) {
-        struct lp_act_quad *to = quads + (int64_t)(t * 7 % MAX_X) * n_quads;
+        struct lp_act_quad *to = quads + (int64_t)(t * step % MAX_X) * n_quads;
         for (int64_t i = 0; i < n_in; i++) x[i] = lp_rng_normal(rng) * (float)(1 + t % 5);
         lp_cpu_quantize_act(x, n_in, to);
         rows[t] = to;
@@ -119,13 +121,15 @@ static void check_block(const struct lp_cpu_mat_kernel *model, const struct lp_c
 
 static void check_type(const struct lp_cpu_mat_kernel *model, const struct lp_cpu_mat_kernel *vnni,
                        lp_type type) {
-    static const int counts[] = {1, 15, 16, 17, 33, MAX_X};
+    static const int counts[] = {1, 8, 9, 16, 17, 33, MAX_X};
     struct lp_rng rng;
     lp_rng_init(&rng, (uint64_t)type);
     assert_true(lp_cpu_mat_selfcheck(model, lp_type_info((uint32_t)type)));
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-        check_block(model, vnni, type, 256, 16, counts[i], &rng);
-        check_block(model, vnni, type, 1280, 1 + (int)(lp_rng_u64(&rng) % 16), counts[i], &rng);
+        check_block(model, vnni, type, 256, 16, counts[i], 7, &rng);
+        check_block(model, vnni, type, 768, 16, counts[i], 1, &rng);
+        check_block(model, vnni, type, 1280, 1 + (int)(lp_rng_u64(&rng) % 16), counts[i],
+                    1 + 2 * (int)(lp_rng_u64(&rng) % 2), &rng);
     }
 }
 

