@@ -2,15 +2,18 @@
 // cached, pre-empted or drafted, its answer is bit for bit the one that it gets alone
 // (--deterministic).
 //
-//     schedules MODEL N_SCHEDULES SEED KV_TYPE
+//     schedules MODEL N_SCHEDULES SEED
 //
-// A set of requests is run one by one on a plain engine: the expected tokens and log-probabilities.
-// Then N_SCHEDULES times a random engine (chunk, batch, slots, pages, prefix cache, speculation)
-// gets random ones of them at random moments, some of which are cancelled midway. Each must equal
-// its expectation, and all pages must come back.
+// A set of requests is run one by one on a plain engine, with each type of KV cache: the expected
+// tokens and log-probabilities. Then N_SCHEDULES times a random engine (threads, KV type, chunk,
+// batch, slots, pages, prefix cache, its directory, speculation) gets random ones of them at random
+// moments, some of which are cancelled midway. Each must equal its expectation, and all pages must
+// come back.
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "limpid.h"
@@ -20,6 +23,9 @@
 #define MAX_ANSWER 48
 #define MAX_PROMPT 420
 #define MAX_ACTIVE 24
+#define N_KV_TYPES 4
+#define N_MODELS 2
+#define N_FOR_COVERAGE 40 // with that many schedules each kind of event must have been met
 
 struct answer {
     int n;
@@ -32,24 +38,38 @@ struct spec {
     int32_t prompt[MAX_PROMPT];
     size_t n_prompt;
     limpid_request_options options;
-    struct answer expected[MAX_CHOICES];
+    struct answer expected[N_KV_TYPES][MAX_CHOICES];
 };
 
 struct active {
     limpid_request *request;
     const struct spec *spec;
+    const struct answer *expected; // [MAX_CHOICES]
     struct answer got[MAX_CHOICES];
     int cancel_after; // events; -1 = never
 };
 
-static limpid_model *model;
+static const char *const KV_TYPES[N_KV_TYPES] = {"f32", "f16", "bf16", "q8_0"};
+static int kv_types[N_KV_TYPES], n_kv_types; // those that the model takes
+static limpid_model *models[N_MODELS];       // the same, with 1 and 2 threads
+static limpid_model_info info;
 static struct spec specs[N_SPECS];
 static struct lp_rng rng;
-static const char *kv_type;
 static int64_t n_context;
+static char cache_dir[] = "/tmp/limpid-schedules-XXXXXX";
 static struct {
-    uint64_t requests, cancelled, preempted, cached, accepted, drafted, sparse, steps;
+    uint64_t requests, cancelled, preempted, cached, from_disk, accepted, drafted, sparse, steps;
+    uint64_t kv[N_KV_TYPES]; // schedules
 } seen;
+
+static void remove_cache(void) {
+    DIR *dir = opendir(cache_dir);
+    struct dirent *entry;
+    while (dir && (entry = readdir(dir)))
+        if (entry->d_name[0] != '.') unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir) closedir(dir);
+    rmdir(cache_dir);
+}
 
 static void fail(const char *what, const char *detail) {
     fprintf(stderr, "schedules: %s: %s\n", what, detail);
@@ -61,7 +81,7 @@ static int64_t below(int64_t n) {
 }
 
 static void make_specs(int64_t most) {
-    int32_t n_vocab = limpid_model_get_info(model).n_vocab;
+    int32_t n_vocab = info.n_vocab;
     for (int i = 0; i < N_SPECS; i++) {
         struct spec *s = &specs[i];
         size_t common = 0;
@@ -97,15 +117,32 @@ static void take(struct answer *a, const limpid_event *e) {
     if (e->kind == LIMPID_EVENT_DONE) a->done = true;
 }
 
-static void expect_alone(void) {
+// A block of q8_0 is 32 values: it needs rows of whole blocks.
+static void find_kv_types(void) {
+    for (int kv = 0; kv < N_KV_TYPES; kv++) {
+        limpid_error err;
+        limpid_engine *engine;
+        limpid_engine_options o = limpid_engine_default_options();
+        o.n_context = n_context;
+        o.kv_type = KV_TYPES[kv];
+        if (!limpid_engine_new(&engine, models[0], &o, &err)) {
+            limpid_engine_free(engine, NULL);
+            kv_types[n_kv_types++] = kv;
+        } else if (strcmp(KV_TYPES[kv], "q8_0") != 0 || !strstr(err.text, " of 32 values")) {
+            fail("engine", err.text);
+        }
+    }
+}
+
+static void expect_alone(int kv) {
     limpid_engine *engine;
     limpid_error err;
     limpid_engine_options o = limpid_engine_default_options();
     o.n_context = n_context;
     o.deterministic = true;
     o.no_prefix_cache = true;
-    o.kv_type = kv_type;
-    if (limpid_engine_new(&engine, model, &o, &err)) fail("engine", err.text);
+    o.kv_type = KV_TYPES[kv];
+    if (limpid_engine_new(&engine, models[0], &o, &err)) fail("engine", err.text);
     for (int i = 0; i < N_SPECS; i++) {
         limpid_request *request;
         limpid_event e;
@@ -113,7 +150,7 @@ static void expect_alone(void) {
             fail("request", err.text);
         do {
             if (limpid_request_next(request, &e, &err)) fail("next", err.text);
-            take(&specs[i].expected[e.choice], &e);
+            take(&specs[i].expected[kv][e.choice], &e);
         } while (e.kind != LIMPID_EVENT_DONE || !e.last);
         limpid_request_free(request);
     }
@@ -122,7 +159,7 @@ static void expect_alone(void) {
 
 static void check(const struct active *a, bool whole) {
     for (int c = 0; c < a->spec->options.n; c++) {
-        const struct answer *x = &a->got[c], *y = &a->spec->expected[c];
+        const struct answer *x = &a->got[c], *y = &a->expected[c];
         char text[256];
         if (x->n > y->n || (whole && (x->n != y->n || !x->done))) {
             snprintf(text, sizeof text, "request %d choice %d has %d tokens, expected %d",
@@ -142,7 +179,7 @@ static void check(const struct active *a, bool whole) {
     }
 }
 
-static limpid_engine *random_engine(void) {
+static limpid_engine *random_engine(int kv) {
     static const int64_t chunks[] = {1, 2, 7, 33, 64, 65, 200, 512};
     static const int32_t seqs[] = {1, 2, 3, 5, 8, 32};
     limpid_engine *engine;
@@ -150,22 +187,23 @@ static limpid_engine *random_engine(void) {
     limpid_engine_options o = limpid_engine_default_options();
     o.n_context = n_context;
     o.deterministic = true;
-    o.kv_type = kv_type;
+    o.kv_type = KV_TYPES[kv];
     o.chunk = chunks[below(8)];
     o.max_seqs = seqs[below(6)];
     o.max_batch_tokens = o.max_seqs + below(200);
     o.n_kv_tokens = n_context + (below(2) ? 0 : below(6) * 64);
     o.no_prefix_cache = below(4) == 0;
-    if (limpid_model_get_info(model).n_draft_layers && below(2))
-        o.speculate = 1 + (int32_t)below(4);
-    if (limpid_engine_new(&engine, model, &o, &err)) fail("engine", err.text);
+    if (!o.no_prefix_cache && below(4) == 0) o.cache_dir = cache_dir;
+    if (info.n_draft_layers && below(2)) o.speculate = 1 + (int32_t)below(4);
+    if (limpid_engine_new(&engine, models[below(8) == 0], &o, &err)) fail("engine", err.text);
     return engine;
 }
 
-static void submit(limpid_engine *engine, struct active *a) {
+static void submit(limpid_engine *engine, struct active *a, int kv) {
     limpid_error err;
     memset(a, 0, sizeof *a);
     a->spec = &specs[below(N_SPECS)];
+    a->expected = a->spec->expected[kv];
     a->cancel_after = below(6) == 0 ? (int)below(20) : -1;
     limpid_request_options o = a->spec->options;
     o.priority = (int32_t)below(3) - 1;
@@ -196,13 +234,15 @@ static bool advance(struct active *a) {
 }
 
 static void run_schedule(void) {
-    limpid_engine *engine = random_engine();
+    int kv = kv_types[below(n_kv_types)];
+    if (!seen.kv[kv]++) expect_alone(kv);
+    limpid_engine *engine = random_engine(kv);
     struct active active[MAX_ACTIVE];
     int n_active = 0, n_left = 4 + (int)below(24), idle = 0;
     limpid_error err;
     while (n_left > 0 || n_active > 0) {
         while (n_left > 0 && n_active < MAX_ACTIVE && (n_active == 0 || below(4) == 0)) {
-            submit(engine, &active[n_active++]);
+            submit(engine, &active[n_active++], kv);
             n_left--;
         }
         int64_t before = (int64_t)limpid_engine_get_stats(engine).steps;
@@ -219,6 +259,7 @@ static void run_schedule(void) {
         fail("pages", "were lost");
     seen.preempted += s.preemptions;
     seen.cached += s.cached_tokens;
+    seen.from_disk += s.cached_disk_tokens;
     seen.drafted += s.draft_tokens;
     seen.accepted += s.accepted_tokens;
     seen.sparse += s.route_sparse;
@@ -226,27 +267,55 @@ static void run_schedule(void) {
     limpid_engine_free(engine, NULL);
 }
 
-int main(int argc, char **argv) {
+static void open_models(const char *path) {
     limpid_error err;
-    if (argc != 5) fail("usage", "schedules MODEL N_SCHEDULES SEED KV_TYPE");
-    if (limpid_model_open(&model, argv[1], NULL, &err)) fail("model", err.text);
-    kv_type = argv[4];
+    limpid_model_options o = limpid_model_default_options();
+    for (int i = 0; i < N_MODELS; i++) {
+        o.n_threads = i + 1;
+        if (limpid_model_open(&models[i], path, &o, &err)) fail("model", err.text);
+    }
+    info = limpid_model_get_info(models[0]);
+}
+
+// A run that never pre-empted, say, has shown nothing about pre-emption.
+static void check_coverage(void) {
+    if (!seen.cancelled) fail("coverage", "no request was cancelled");
+    if (!seen.preempted) fail("coverage", "no pre-emption was met");
+    if (!seen.cached) fail("coverage", "no prefix was found again");
+    if (!seen.from_disk) fail("coverage", "no prefix was found on disk");
+    if (info.n_draft_layers && !seen.accepted) fail("coverage", "no draft was accepted");
+    if (info.top_k && info.top_k < n_context && !seen.sparse)
+        fail("coverage", "sparse attention was not met");
+    for (int i = 0; i < n_kv_types; i++)
+        if (!seen.kv[kv_types[i]])
+            fail("coverage: no schedule with a KV cache of", KV_TYPES[kv_types[i]]);
+}
+
+int main(int argc, char **argv) {
+    if (argc != 4) fail("usage", "schedules MODEL N_SCHEDULES SEED");
+    limpid_set_log_level("error",
+                         NULL); // that others' pages lie in the directory, that drafts do not pay
+    open_models(argv[1]);
     lp_rng_init(&rng, strtoull(argv[3], NULL, 10));
-    int64_t trained = limpid_model_get_info(model).n_context;
+    if (!mkdtemp(cache_dir)) fail("mkdtemp", cache_dir);
+    atexit(remove_cache);
+    int64_t trained = info.n_context;
     n_context = trained < MAX_PROMPT + MAX_ANSWER ? trained : MAX_PROMPT + MAX_ANSWER;
     make_specs(n_context < MAX_PROMPT ? n_context : MAX_PROMPT);
-    expect_alone();
+    find_kv_types();
     int n = atoi(argv[2]);
     for (int i = 0; i < n; i++) run_schedule();
-    printf(
-        "%d schedules, %llu requests (%llu cancelled), %llu steps: %llu pre-emptions, %llu prompt "
-        "tokens from cache, %llu of %llu drafts accepted, %llu sparse spans: all equal\n",
-        n, (unsigned long long)seen.requests, (unsigned long long)seen.cancelled,
-        (unsigned long long)seen.steps, (unsigned long long)seen.preempted,
-        (unsigned long long)seen.cached, (unsigned long long)seen.accepted,
-        (unsigned long long)seen.drafted, (unsigned long long)seen.sparse);
-    if (n >= 20 && (seen.preempted == 0 || seen.cached == 0 || seen.cancelled == 0))
-        fail("coverage", "no pre-emption, no cache hit or no cancellation was met");
-    limpid_model_close(model);
+    printf("%d schedules (KV f32 %llu, f16 %llu, bf16 %llu, q8_0 %llu), %llu requests (%llu "
+           "cancelled), %llu steps: %llu pre-emptions, %llu prompt tokens from cache, %llu of them "
+           "from disk, %llu of %llu drafts accepted, %llu sparse spans: all equal\n",
+           n, (unsigned long long)seen.kv[0], (unsigned long long)seen.kv[1],
+           (unsigned long long)seen.kv[2], (unsigned long long)seen.kv[3],
+           (unsigned long long)seen.requests, (unsigned long long)seen.cancelled,
+           (unsigned long long)seen.steps, (unsigned long long)seen.preempted,
+           (unsigned long long)seen.cached, (unsigned long long)seen.from_disk,
+           (unsigned long long)seen.accepted, (unsigned long long)seen.drafted,
+           (unsigned long long)seen.sparse);
+    if (n >= N_FOR_COVERAGE) check_coverage();
+    for (int i = 0; i < N_MODELS; i++) limpid_model_close(models[i]);
     return 0;
 }

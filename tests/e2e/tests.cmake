@@ -42,26 +42,31 @@ lp_e2e(smollm 900 --cache ${CMAKE_SOURCE_DIR}/build/downloads)
 
 lp_e2e(fairness 600)
 lp_e2e(soak 1200)
+add_test(NAME e2e_soak_loose COMMAND Python3::Interpreter -B ${e2e}/soak.py $<TARGET_FILE:limpid> ${e2e_mode}
+                                     --loose --seconds 15)
+set_tests_properties(e2e_soak_loose PROPERTIES LABELS e2e TIMEOUT 1200 RUN_SERIAL TRUE)
 lp_e2e(power_off 1200)
 lp_e2e(doctor_command 600)
 lp_e2e(doctor_file 1800)
 lp_e2e(trace 1200 --faulty $<TARGET_FILE:limpid-faulty>)
 
-# Whatever runs beside a request, its answer is the same: random schedules on every small model.
+# Whatever runs beside a request, its answer is the same: random schedules on every small model, over a thousand together.
 add_executable(schedules ${e2e}/schedules.c)
 target_link_libraries(schedules PRIVATE lp_engine)
-set(n_schedules 25)
-if(LIMPID_SANITIZE)
-  set(n_schedules 3)
-endif()
 file(GLOB schedule_models ${CMAKE_SOURCE_DIR}/tests/golden/*.gguf ${CMAKE_SOURCE_DIR}/models/*.gguf)
+set(seed 0)
 foreach(model IN LISTS schedule_models)
   get_filename_component(name ${model} NAME_WE)
-  add_test(NAME schedules_${name} COMMAND schedules ${model} ${n_schedules} 1 f16)
+  math(EXPR seed "${seed} + 1")
+  set(n_schedules 80)
+  if(LIMPID_SANITIZE)
+    set(n_schedules 3)
+  elseif(name MATCHES "^mini") # takes ten times as long
+    set(n_schedules 45)
+  endif()
+  add_test(NAME schedules_${name} COMMAND schedules ${model} ${n_schedules} ${seed})
   set_tests_properties(schedules_${name} PROPERTIES LABELS e2e TIMEOUT 1800)
 endforeach()
-add_test(NAME schedules_q8_0 COMMAND schedules ${CMAKE_SOURCE_DIR}/models/mini-glm-dsa.gguf 5 2 q8_0)
-set_tests_properties(schedules_q8_0 PROPERTIES LABELS e2e TIMEOUT 1800)
 
 add_test(NAME e2e_bad_gguf
          COMMAND Python3::Interpreter -B ${e2e}/check_bad_gguf.py $<TARGET_FILE:limpid>
