@@ -32,9 +32,7 @@ from client import Server, parse_stream  # noqa: E402
 
 MODEL = ROOT / "models" / "mini-glm-dsa.gguf"
 client.TIMEOUT_S = 1800  # a sanitizer on a busy machine takes its time; a lost answer would never come
-CONTEXT = 4096
-OPTIONS = ["--ctx", str(CONTEXT), "--kv-tokens", "4200", "--max-seqs", "16", "--max-batch-tokens", "256", "--speculate", "2",
-           "--drain-timeout", "60"]
+OPTIONS = ["--max-seqs", "16", "--max-batch-tokens", "256", "--speculate", "2", "--drain-timeout", "60"]
 # Anonymous memory in the last fifth of the run beyond that of the second fifth, when all kinds of request have been seen.
 GROWTH_MB = 60
 COMPLETION, CHAT = "/v1/completions", "/v1/chat/completions"
@@ -90,7 +88,7 @@ def make_cases(rng, longest):
     bodies = [{"prompt": "a"}, {"prompt": [100]}, {"prompt": "Monday, Tuesday,", "stop": ["Friday", ", S"]}]
     for skill in rng.sample([s for s in skills if s["prompt_tokens"] < 200], 14):
         bodies.append({"prompt": skill["prompt"]})
-    base = rng.choice(long_texts)
+    base = rng.choice(long_texts)[:longest]
     for share in (0.1, 0.3, 0.6, 0.9):  # beginnings of one text, with different ends
         bodies.append({"prompt": base[:int(len(base) * share)] + " The end. " + str(share), "max_tokens": 12})
     for text in rng.sample(long_texts, 4):
@@ -212,9 +210,9 @@ def put_under_load(server, cases, args):
     return sum(c.n_answers for c in clients), sum(c.n_left for c in clients), memory
 
 
-def fill_the_cache(server):
+def fill_the_cache(server, context):
     """One request of the longest kind needs nearly every page: what the prefix cache holds is really there to take."""
-    prompt = [200 + 7 * i % 1500 for i in range(CONTEXT - 8)]
+    prompt = [200 + 7 * i % 1500 for i in range(context - 8)]
     answer = server.complete(prompt=prompt, max_tokens=8, temperature=0, ignore_eos=True)
     assert answer["usage"] == answer["usage"] | {"prompt_tokens": len(prompt), "completion_tokens": 8}, answer["usage"]
 
@@ -227,8 +225,12 @@ def main():
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--loose", action="store_true")
     args = parser.parse_args()
-    cases = make_cases(random.Random(5), 4000 if args.sanitizer else 12000)
-    with Server(args.limpid, str(MODEL), OPTIONS + (["--no-prefix-cache"] if args.loose else ["--deterministic"])) as server:
+    # Few pages, or nothing is pre-empted; a short run under a sanitizer has shorter prompts.
+    context, longest = (1280, 4000) if args.sanitizer and args.seconds < 300 else (4096, 14000) # tokens, characters
+    cases = make_cases(random.Random(5), longest)
+    options = OPTIONS + ["--ctx", str(context), "--kv-tokens", str(context + 64),
+                         "--no-prefix-cache" if args.loose else "--deterministic"]
+    with Server(args.limpid, str(MODEL), options) as server:
         at_start = server.wait_until_idle(60)
         for case in cases:
             alone = ask(server, case)
@@ -236,7 +238,7 @@ def main():
             case.alone = None if args.loose else alone
         answers, left, memory = put_under_load(server, cases, args)
         metrics = server.wait_until_idle(60)
-        fill_the_cache(server)
+        fill_the_cache(server, context)
         for case in cases:
             case.check(ask(server, case), "behind the load")
         pages = server.wait_until_idle(60)
