@@ -63,7 +63,9 @@ schedules() {
     build release schedules || return 0
     for model in tests/golden/*.gguf models/*.gguf; do
         seed=$((seed + 1))
-        run "schedules-$(basename "$model" .gguf)" build/release/tests/schedules "$model" "$n_schedules" "$seed"
+        trained=
+        case $model in models/*) trained=trained ;; esac
+        run "schedules-$(basename "$model" .gguf)" build/release/tests/schedules "$model" "$n_schedules" "$seed" $trained
     done
 }
 
