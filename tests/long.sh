@@ -65,7 +65,8 @@ schedules() {
         seed=$((seed + 1))
         trained=
         case $model in models/*) trained=trained ;; esac
-        run "schedules-$(basename "$model" .gguf)" build/release/tests/schedules "$model" "$n_schedules" "$seed" $trained
+        run "schedules-$(basename "$model" .gguf)" build/release/tests/schedules "$model" "$n_schedules" "$seed" \
+            ${trained:+"$trained"}
     done
 }
 
