@@ -205,9 +205,10 @@ int64_t limpid_engine_context(const limpid_engine *engine);
 size_t limpid_engine_kv_bytes(const limpid_engine *engine);      // of the whole cache
 size_t limpid_engine_scratch_bytes(const limpid_engine *engine); // buffers of a step
 
-// The same prompt whole, in chunks, beside another, behind a cached prefix and token by token must
-// give the same logits: bit for bit in the deterministic formulation, within bounds on the routes
-// that "auto" takes. NUMERIC names what differed and by how much. *report (may be NULL): one line
+// The same prompt whole, in chunks, beside another, behind a cached prefix, token by token and back
+// from cache_dir must leave the same state in the cache and give the same logits, bit for bit in the
+// deterministic formulation; the forms of attention that "auto" takes must agree within a bound on
+// every layer, from the same input. NUMERIC names what differed and by how much. *report (may be NULL): one line
 // on what was compared.
 limpid_status limpid_engine_self_check(limpid_engine *engine, char **report, limpid_error *err);
 

@@ -377,7 +377,8 @@ static int run(int argc, char **argv) {
         {"--speculate", LP_OPT_INT, &s.speculate, "N",
          "tokens to draft with the model's MTP layer (default 0: off)"},
         {"--self-check", LP_OPT_TEXT, &s.self_check, "on|off",
-         "before serving, compare a prompt's logits whole, in chunks, cached (default on)"},
+         "before serving, compare a prompt's cache and logits whole, in chunks, cached (default "
+         "on)"},
         {"--request-timeout", LP_OPT_FLOAT, &s.timeout_s, "S",
          "longest a request may take, waiting included (default 0: no limit)"},
         {"--idle-timeout", LP_OPT_INT, &s.idle_s, "S",

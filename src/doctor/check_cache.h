@@ -2,7 +2,7 @@
 #ifndef LP_DOCTOR_CHECK_CACHE_H
 #define LP_DOCTOR_CHECK_CACHE_H
 
-#include "doctor/cache_state.h"
+#include "model/cache_state.h"
 #include "doctor/exam.h"
 #include "doctor/thin.h"
 #include "engine/engine.h"

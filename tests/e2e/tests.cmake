@@ -48,6 +48,7 @@ set_tests_properties(e2e_soak_loose PROPERTIES LABELS e2e TIMEOUT 1200 RUN_SERIA
 lp_e2e(power_off 1200)
 lp_e2e(doctor_command 600)
 lp_e2e(doctor_file 1800)
+lp_e2e(selfcheck 1200 --faulty $<TARGET_FILE:limpid-faulty>)
 lp_e2e(trace 1200 --faulty $<TARGET_FILE:limpid-faulty>)
 
 # Whatever runs beside a request, its answer is the same: random schedules on every small model, over a thousand together.

@@ -3,7 +3,7 @@
 #include "lp_test.h"
 
 #include "base/alloc.h"
-#include "doctor/cache_state.h"
+#include "model/cache_state.h"
 
 #define N 100
 

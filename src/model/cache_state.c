@@ -1,5 +1,5 @@
 // States of the cache, compared byte by byte.
-#include "doctor/cache_state.h"
+#include "model/cache_state.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 // What the cache holds of a text, and in what two states of the same text differ: layer, kind of
 // state, positions.
-#ifndef LP_DOCTOR_CACHE_STATE_H
-#define LP_DOCTOR_CACHE_STATE_H
+#ifndef LP_MODEL_CACHE_STATE_H
+#define LP_MODEL_CACHE_STATE_H
 
 #include "kv/pages.h"
 #include "model/model.h"
