@@ -1,6 +1,6 @@
 lp_folder(serve
   SOURCES serve/http.c serve/http_request.c serve/http_send.c serve/auth.c serve/request_id.c
-          serve/access_log.c serve/metrics.c serve/service.c serve/engine_view.c serve/page.c
+          serve/access_log.c serve/metrics.c serve/service.c serve/stall.c serve/engine_view.c serve/page.c
           serve/debug_trace.c serve/debug_probe.c
           serve/fields.c serve/structured.c serve/json_scan.c serve/json_out.c serve/api_error.c
           serve/completion.c serve/completion_params.c serve/generation.c serve/answer.c serve/sse.c

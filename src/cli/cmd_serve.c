@@ -2,16 +2,19 @@
 //
 // SIGINT and SIGTERM are taken by one thread that waits for nothing else. While the model loads
 // they end the program as usual; afterwards the first one drains and stops the server, and a second
-// one ends the program.
+// one ends the program. So does the time: a step that hangs must not keep it.
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/clean.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "cli/args.h"
 #include "cli/find_model.h"
@@ -25,6 +28,7 @@
 #define MAX_CONNECTIONS 16384
 #define KV_CONTEXTS 4     // contexts that the KV cache holds unless told otherwise,
 #define KV_MEMORY_SHARE 4 // but no more than this part of what is available
+#define LAST_STEP_S 10.0  // behind a drain, for the step that runs to end
 
 struct signals {
     sigset_t set;
@@ -32,23 +36,45 @@ struct signals {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool serving, stop;
+    double stop_s; // the longest that a stop may take
 };
+
+// The first signal, or any while nothing is served. True: to be obeyed by a drain.
+static bool take_first(struct signals *s, int *number) {
+    while (sigwait(&s->set, number)) {
+    }
+    pthread_mutex_lock(&s->lock);
+    bool serving = s->serving;
+    s->stop = true;
+    pthread_cond_signal(&s->changed);
+    pthread_mutex_unlock(&s->lock);
+    return serving;
+}
+
+// A second signal; 0: none came within the time of a stop.
+static int take_second(const struct signals *s) {
+    const uint64_t until = lp_clock_ns() + (uint64_t)(s->stop_s * 1e9);
+    for (uint64_t now; (now = lp_clock_ns()) < until;) {
+        const uint64_t left = until - now;
+        const struct timespec wait = {.tv_sec = (time_t)(left / 1000000000u),
+                                      .tv_nsec = (long)(left % 1000000000u)};
+        int number = sigtimedwait(&s->set, NULL, &wait);
+        if (number > 0) return number;
+    }
+    return 0;
+}
 
 static void *watch_signals(void *user) {
     struct signals *s = user;
-    for (;;) {
-        int number;
-        if (sigwait(&s->set, &number)) continue;
-        pthread_mutex_lock(&s->lock);
-        bool first = s->serving && !s->stop;
-        s->stop = true;
-        pthread_cond_signal(&s->changed);
-        pthread_mutex_unlock(&s->lock);
-        if (first) continue;
-        signal(number, SIG_DFL);
-        pthread_sigmask(SIG_UNBLOCK, &s->set, NULL);
-        raise(number);
-    }
+    int number;
+    if (take_first(s, &number)) number = take_second(s);
+    if (!number)
+        _exit(lp_fail_text("the engine's step has not ended %g s after the signal; the program "
+                           "ends without it",
+                           s->stop_s));
+    signal(number, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &s->set, NULL);
+    raise(number);
     return NULL;
 }
 
@@ -65,9 +91,10 @@ static int signals_init(struct signals *s) {
     return failed ? lp_fail_text("cannot start a thread: %s", strerror(failed)) : LP_EXIT_OK;
 }
 
-static void signals_set_serving(struct signals *s) {
+static void signals_set_serving(struct signals *s, double stop_s) {
     pthread_mutex_lock(&s->lock);
     s->serving = true;
+    s->stop_s = stop_s;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -130,7 +157,7 @@ static int serve(struct signals *signals, const struct lp_server_options *option
     struct lp_server *server;
     struct lp_err err;
     if (lp_server_start(&server, options, &err)) return lp_fail_text("%s", err.text);
-    signals_set_serving(signals);
+    signals_set_serving(signals, options->drain_s + LAST_STEP_S);
     const char *v6 = strchr(options->host, ':');
     printf("limpid: serving %s at %s://%s%s%s:%d\n", options->model_id,
            options->tls_cert ? "https" : "http", v6 ? "[" : "", options->host, v6 ? "]" : "",

@@ -9,6 +9,7 @@
 // from them; the first difference makes the rows behind it void (their state is written over
 // later). So drafts change how many tokens a step gives, and never which.
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 
@@ -27,14 +28,14 @@ struct part { // one sequence's share of the step
     int64_t first_row, n_rows, first_logit, n_logits;
     int32_t kept; // rows that stay
     bool ended, failed;
-    bool has_bad; // logits that were to be used are not finite
+    bool has_bad; // numbers that were to be used are not finite
 };
 
 struct lp_batch {
     int64_t n_rows, n_logits;
     int32_t n_parts;
     int32_t *tokens, *logit_rows, *next_tokens; // [max_batch_tokens]
-    bool *bad;                                  // [max_batch_tokens], of logit rows
+    bool *bad, *bad_rows;                       // [max_batch_tokens], of logit rows, of all rows
     struct lp_span *spans;                      // [max_seqs], and so on
     struct part *parts;
     int32_t *kept, *drafts; // drafts: [max_seqs, LP_MAX_DRAFT]
@@ -52,13 +53,14 @@ lp_status lp_batch_new(struct lp_batch **out, const limpid_engine *e, struct lp_
     b->logit_rows = lp_alloc(rows, sizeof *b->logit_rows);
     b->next_tokens = lp_alloc(rows, sizeof *b->next_tokens);
     b->bad = lp_alloc(rows, sizeof *b->bad);
+    b->bad_rows = lp_alloc(rows, sizeof *b->bad_rows);
     b->spans = lp_alloc(seqs, sizeof *b->spans);
     b->parts = lp_alloc(seqs, sizeof *b->parts);
     b->kept = lp_alloc(seqs, sizeof *b->kept);
     b->drafts = lp_alloc(seqs, LP_MAX_DRAFT * sizeof *b->drafts);
     b->drafting = lp_alloc(seqs, sizeof *b->drafting);
-    if (b->tokens && b->logit_rows && b->next_tokens && b->bad && b->spans && b->parts && b->kept &&
-        b->drafts && b->drafting) {
+    if (b->tokens && b->logit_rows && b->next_tokens && b->bad && b->bad_rows && b->spans &&
+        b->parts && b->kept && b->drafts && b->drafting) {
         *out = b;
         return LP_OK;
     }
@@ -68,8 +70,8 @@ lp_status lp_batch_new(struct lp_batch **out, const limpid_engine *e, struct lp_
 
 void lp_batch_free(struct lp_batch *b) {
     if (!b) return;
-    void *blocks[] = {b->tokens, b->logit_rows, b->next_tokens, b->bad,     b->spans,
-                      b->parts,  b->kept,       b->drafts,      b->drafting};
+    void *blocks[] = {b->tokens, b->logit_rows, b->next_tokens, b->bad,    b->bad_rows,
+                      b->spans,  b->parts,      b->kept,        b->drafts, b->drafting};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) lp_free(blocks[i]);
     lp_free(b);
 }
@@ -199,6 +201,7 @@ static void take_part(limpid_engine *e, struct part *p, struct lp_err *err) {
     bool reaches_end = past + n_known == seq->n_tokens; // then sample() looks at the last row
     for (int64_t i = 0; i < p->n_logits - seq->n_draft - (reaches_end ? 1 : 0); i++)
         p->has_bad = p->has_bad || b->bad[p->first_logit + i];
+    for (int64_t i = 0; i < n_known; i++) p->has_bad = p->has_bad || b->bad_rows[p->first_row + i];
     if (!p->has_bad && wants_prompt_logits(seq))
         status = lp_output_prompt(seq, past, p->n_logits,
                                   e->logits + p->first_logit * e->model->weights->h.n_vocab, err);
@@ -348,7 +351,9 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
                            .logit_rows = b->logit_rows,
                            .n_logit_rows = b->n_logits,
                            .logits = e->logits,
-                           .bad = b->bad};
+                           .bad = b->bad,
+                           .bad_rows = b->bad_rows};
+    while (LP_FAULT("hang-in-step") && e->live.steps >= 3) poll(NULL, 0, 1000);
     if (!status) status = lp_runner_step(e->runner, &step, &e->settings, &why);
     if (LP_FAULT("crash-in-step")) raise(SIGSEGV);
     if (status) {

@@ -52,15 +52,17 @@ void lp_engine_end_seq(limpid_engine *e, struct lp_seq *seq) {
 
 void lp_engine_end_request(limpid_engine *e, limpid_request *r, const struct lp_err *err) {
     if (r->n_ended == r->n) return;
-    const char *what = r->cancelled ? "cancelled" : "failed";
     if (err) lp_request_fail(r, err);
+    // Whoever was told of a failure may have freed it since, which cancels too.
+    bool cancelled = r->failed ? r->failure.status == LP_STATUS_CANCELLED : r->cancelled;
+    const char *what = cancelled ? "cancelled" : "failed";
     for (int32_t i = 0; i < r->n; i++) {
-        if (!r->cancelled && r->seqs[i].state != LP_SEQ_ENDED)
+        if (!cancelled && r->seqs[i].state != LP_SEQ_ENDED)
             lp_engine_trace_failure(e, &r->seqs[i], &r->failure);
         end_seq(e, &r->seqs[i], what);
     }
     r->n_ended = r->n;
-    *(r->cancelled ? &e->live.cancelled : &e->live.failed) += 1;
+    *(cancelled ? &e->live.cancelled : &e->live.failed) += 1;
     let_go(e, r);
 }
 

@@ -126,8 +126,10 @@ struct lp_step {
     int64_t n_rows;
     const int32_t *logit_rows; // host, [n_logit_rows], ascending rows that need logits
     int64_t n_logit_rows;
-    float *logits; // host, [n_logit_rows, n_vocab]: written
-    bool *bad;     // host, [n_logit_rows]: written, true where a logit is not finite; or NULL
+    float *logits;  // host, [n_logit_rows, n_vocab]: written
+    bool *bad;      // host, [n_logit_rows]: written, true where a logit is not finite; or NULL
+    bool *bad_rows; // host, [n_rows]: written, true where the row's residual stream is not finite
+                    // behind the last layer, whether its logits are wanted or not; or NULL
 };
 
 // Runs one step. Errors: INVALID (a token id out of range: names it), LIMIT (max_context), NUMERIC

@@ -39,6 +39,7 @@ struct lp_runner {
     void *blocks[32]; // everything above, to free
     int n_blocks;
     int32_t *host_positions; // [max_rows]
+    float *host_row;         // [n_embd]
 
     // host, with drafts: the rows of the MTP layer, packed
     int32_t *mtp_tokens;       // [max_rows]

@@ -136,7 +136,9 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
                             .ffn_width = widest_ffn(h, with_mtp),
                             .logit_rows = max_rows < LOGIT_ROWS ? max_rows : LOGIT_ROWS};
     r->host_positions = lp_alloc((size_t)max_rows, sizeof *r->host_positions);
-    if (!r->host_positions) status = lp_err_memory(err, (size_t)max_rows * 4, "positions");
+    r->host_row = lp_alloc((size_t)h->n_embd, sizeof *r->host_row);
+    if (!r->host_positions || !r->host_row)
+        status = lp_err_memory(err, (size_t)(max_rows + h->n_embd) * 4, "positions");
     r->tokens = take(r, max_rows, 1, &status, err);
     r->positions = take(r, max_rows, 1, &status, err);
     r->h = take(r, max_rows, h->n_embd, &status, err);
@@ -165,6 +167,7 @@ void lp_runner_free(struct lp_runner *r) {
     if (!r) return;
     for (int i = 0; i < r->n_blocks; i++) r->model->dev->backend->free(r->model->dev, r->blocks[i]);
     lp_free(r->host_positions);
+    lp_free(r->host_row);
     lp_step_trace_release(&r->tracing);
     lp_free(r->mtp_tokens);
     lp_free(r->mtp_spans);
@@ -397,6 +400,17 @@ int64_t lp_runner_find_nonfinite(const float *x, int64_t n) {
     return -1;
 }
 
+// A row without logits may go bad too, and its state would be taken for good.
+static void check_rows(struct lp_runner *r, const struct lp_step *step) {
+    struct lp_device *dev = r->model->dev;
+    const int64_t n_embd = r->model->h.n_embd;
+    for (int64_t t = 0; t < step->n_rows; t++) {
+        dev->backend->read(dev, r->host_row, r->h + t * n_embd,
+                           (size_t)n_embd * sizeof *r->host_row);
+        step->bad_rows[t] = lp_runner_find_nonfinite(r->host_row, n_embd) >= 0;
+    }
+}
+
 static lp_status check_finite(struct lp_runner *r, const struct lp_step *step, struct lp_err *err) {
     int64_t n_vocab = r->model->h.n_vocab;
     for (int64_t i = 0; i < step->n_logit_rows; i++) {
@@ -412,6 +426,15 @@ static lp_status check_finite(struct lp_runner *r, const struct lp_step *step, s
                 (double)step->logits[i * n_vocab + v]);
     }
     return LP_OK;
+}
+
+// Of the fault "nan-in-layer": one value of the residual stream at this position.
+static inline void plant_nan(struct lp_runner *r, int64_t n_rows, int32_t position) {
+    struct lp_device *dev = r->model->dev;
+    const float bad = NAN;
+    for (int64_t t = 0; t < n_rows; t++)
+        if (r->host_positions[t] == position)
+            dev->backend->write(dev, r->h + t * r->model->h.n_embd + 3, &bad, sizeof bad);
 }
 
 lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
@@ -440,11 +463,13 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
     }
     for (int32_t l = 0; l < h->n_layers && !lp_runner_lacks_experts(r); l++) {
         lp_runner_layer(r, l, &attn, settings);
+        if (LP_FAULT("nan-in-layer") && l == 2) plant_nan(r, step->n_rows, 200);
         if (settings->watch)
             settings->watch(settings->watch_user, l, r->h, selected ? r->mla.selected : NULL,
                             r->mla.n_selected, r->mla.ids_stride);
     }
     status = lp_runner_lack(r, err);
+    if (step->bad_rows) check_rows(r, step);
     if (step->n_logit_rows > 0 && !status) {
         lp_step_lap(settings->clock, LP_STEP_PART_OTHER);
         make_logits(r, step, settings->probe);

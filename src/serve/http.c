@@ -261,6 +261,7 @@ static lp_status set_up(struct lp_server *s, const struct lp_server_options *o,
 static void release(struct lp_server *s) {
     pthread_mutex_destroy(&s->lock);
     pthread_mutex_destroy(&s->counts.lock);
+    lp_stall_dump_end(&s->service.stall);
     lp_tree_room_release(&s->service.trees);
     lp_access_log_close(s->access_log);
     lp_turns_free(s->service.turns);

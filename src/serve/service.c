@@ -7,11 +7,13 @@ enum lp_health lp_service_health(struct lp_service *service, double *age_s) {
     bool stalled = age > service->stall_s;
     if (age_s) *age_s = age;
     if (atomic_exchange(&service->stalled, stalled) != stalled) {
-        if (stalled)
+        if (stalled) {
             lp_log(LP_LOG_ERROR, "the engine has made no step for %.3g s; health says 'stalled'",
                    age);
-        else
+            lp_stall_dump_begin(&service->stall, service->engine);
+        } else {
             lp_log(LP_LOG_WARN, "the engine makes steps again");
+        }
     }
     if (stalled) return LP_HEALTH_STALLED;
     return atomic_load(&service->draining) ? LP_HEALTH_DRAINING : LP_HEALTH_OK;

@@ -9,6 +9,7 @@
 
 #include "limpid.h"
 #include "serve/request_id.h"
+#include "serve/stall.h"
 #include "serve/turns.h"
 #include "text/reply.h"
 
@@ -58,6 +59,7 @@ struct lp_service {
     atomic_bool stopping; // those that run end now
     atomic_int n_answers; // generations that are admitted and not freed
     atomic_bool stalled;  // as last seen; for one log line each way
+    struct lp_stall_dump stall;
 };
 
 enum lp_health { LP_HEALTH_OK, LP_HEALTH_DRAINING, LP_HEALTH_STALLED };

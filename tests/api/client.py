@@ -15,13 +15,15 @@ ADD_ANSWER = "706 + 31 = 737"
 
 
 class Server:
-    """limpid serve with these options, and one client of it. As a context: killed at the end, if it still runs."""
+    """limpid serve with these options, and one client of it. As a context: killed at the end, if it still runs.
+    limpid: the program, or the beginning of its command line as a list."""
 
-    def __init__(self, limpid, model, options=()):
+    def __init__(self, limpid, model, options=(), cwd=None):
         self.limpid, self.model_path = limpid, model
+        command = [limpid] if isinstance(limpid, str) else list(limpid)
         # Standard error goes to a file: a pipe that nobody reads would stop a server that logs much.
         self.errors = tempfile.TemporaryFile("w+")
-        self.process = subprocess.Popen([limpid, "serve", model, "--port", "0", *options], text=True,
+        self.process = subprocess.Popen([*command, "serve", model, "--port", "0", *options], text=True, cwd=cwd,
                                         stdout=subprocess.PIPE, stderr=self.errors)
         line = self.process.stdout.readline()
         found = re.fullmatch(r"limpid: serving (.+) at (https?)://127\.0\.0\.1:(\d+)\n", line)
