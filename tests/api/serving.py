@@ -3,6 +3,7 @@ Each starts its own servers."""
 import concurrent.futures
 import http.client
 import json
+import os
 import pathlib
 import random
 import re
@@ -304,6 +305,35 @@ def check_waiting_streams_show_that_they_live(limpid, model, options):
         s.stop()
 
 
+def check_streams_show_that_they_live_while_their_prompt_is_computed(limpid, model, options):
+    """In many steps and in one long one; the comments come before the answer and do not change it."""
+    rng = random.Random(8)
+    prompt = [rng.randrange(300, 3000) for _ in range(1800)]
+    words = " ".join(rng.choice(("one", "two", "three", "add", "story")) for _ in range(800))
+    asked = {"prompt": prompt, "temperature": 0, "max_tokens": 8, "ignore_eos": True}
+    for chunk in ("64", "4096"):
+        with Server(limpid, model, ["--keep-alive", "0.005", "--chunk", chunk, "--no-prefix-cache", "--deterministic", *options]) as s:
+            with concurrent.futures.ThreadPoolExecutor(1) as pool:
+                answer = pool.submit(s.ask, "POST", "/v1/completions", json.dumps({**asked, "stream": True}))
+                s.wait_for(lambda m: m["limpid_sequences_running"] == 1 and m["limpid_sequences_waiting"] == 0)  # no queue
+                raw = answer.result()[2]
+            before, _, _ = raw.partition(b"data: ")
+            assert before.count(b": keep-alive\n\n") >= 3 and not before.replace(b": keep-alive\n\n", b""), before[-200:]
+            stream = parse_stream(raw)
+            assert stream["done"] and stream["text"] == [s.text(**asked)], stream["text"]
+            if chunk == "64":
+                chats_show_that_they_live(s, words)
+            s.stop()
+
+
+def chats_show_that_they_live(s, words):
+    chat = {"model": s.model, "max_tokens": 4, "stream": True, "messages": [{"role": "user", "content": words}]}
+    raw = s.ask("POST", "/v1/chat/completions", json.dumps(chat))[2]
+    assert raw.partition(b'"content"')[0].count(b": keep-alive\n\n") >= 3 and parse_stream(raw)["done"], raw[:500]
+    raw = s.ask("POST", "/v1/messages", json.dumps(chat))[2]
+    assert raw.partition(b"content_block_delta")[0].count(b'"type":"ping"') >= 3 and b"message_stop" in raw, raw[:500]
+
+
 def check_large_heads_and_bodies_have_limits(limpid, model, options):
     with Server(limpid, model, ["--max-body", "1", *options]) as s:
         head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
@@ -376,7 +406,9 @@ def check_a_second_signal_ends_at_once(limpid, model, options):
 # ---- health
 
 def check_health_turns_red_when_steps_take_too_long(limpid, model, options):
-    with Server(limpid, model, ["--stall-timeout", "0.01", "--chunk", "2048", "--deterministic", *options]) as s:
+    with tempfile.TemporaryDirectory() as folder, \
+            Server(os.path.abspath(limpid), os.path.abspath(model),
+                   ["--stall-timeout", "0.01", "--chunk", "2048", "--deterministic", *options], cwd=folder) as s:
         assert s.ask("GET", "/health")[0] == 200  # idle is not stalled
         pool = concurrent.futures.ThreadPoolExecutor(1)
         slow = pool.submit(s.ask, "POST", "/v1/completions", json.dumps({"prompt": [5] * 4000, "max_tokens": 1}))
@@ -394,6 +426,8 @@ def check_health_turns_red_when_steps_take_too_long(limpid, model, options):
         assert s.ask("GET", "/health")[0] == s.ask("GET", "/health/live")[0] == 200
         assert "no step for" in s.stderr()
         s.stop()
+        dump = f"limpid-stall-{s.process.pid}.jsonl"  # what the engine did; later stalls write no more
+        assert os.listdir(folder) == [dump] and s.stderr().count(f"/{dump} ") == 1, (os.listdir(folder), s.stderr())
 
 
 # ---- what is written
