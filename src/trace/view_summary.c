@@ -190,6 +190,13 @@ static void put_crash(const struct lp_view_index *x, FILE *out) {
     fputc('\n', out);
 }
 
+// Of a trace that was taken while a step ran, or hung.
+static void put_unfinished(const struct lp_view_index *x, FILE *out) {
+    if (!x->signal && x->begun_step > x->ended_step)
+        fprintf(out, "unfinished step %lld had begun, and its end is not here\n",
+                (long long)x->begun_step);
+}
+
 void lp_view_summary_write(const struct lp_view_index *x, const struct lp_view_notes *notes,
                            FILE *out) {
     fprintf(out, "trace      %lld events in %.3f s\n", (long long)notes->n_events,
@@ -197,6 +204,7 @@ void lp_view_summary_write(const struct lp_view_index *x, const struct lp_view_n
     put_model(x, out);
     put_crash(x, out);
     put_steps(x, out);
+    put_unfinished(x, out);
     put_requests(x, out);
     put_tokens(x, out);
     put_tallies("attention", &x->routes, out);
