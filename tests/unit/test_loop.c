@@ -344,6 +344,128 @@ static void drafts_behind_a_hit_are_those_of_a_cold_run(void **state) {
     limpid_engine_free(engine, &err);
 }
 
+// ---- hits of every length
+
+#define HIT_ANSWER 6
+
+struct answer {
+    int n;
+    int64_t n_cached;
+    int32_t ids[HIT_ANSWER];
+    float *logits; // [HIT_ANSWER, n_vocab], those that each token was chosen from
+};
+
+// Steps by hand: row i of a step's logits is what its i-th token was chosen from.
+static void answer_alone(limpid_engine *engine, const int32_t *tokens, size_t n_tokens,
+                         struct answer *out) {
+    limpid_error err;
+    limpid_event event = {.kind = LIMPID_EVENT_NONE};
+    limpid_request_options o = asking(HIT_ANSWER);
+    const size_t n_vocab = (size_t)engine->model->weights->h.n_vocab;
+    o.tokens = tokens;
+    o.n_tokens = n_tokens;
+    limpid_request *request = submit(engine, &o);
+    out->n = 0;
+    while (event.kind != LIMPID_EVENT_DONE) {
+        if (limpid_engine_step(engine, NULL, &err)) fail_msg("%s", err.text);
+        for (size_t row = 0;; row++) {
+            assert_int_equal(limpid_request_poll(request, &event, 0, &err), LIMPID_OK);
+            if (event.kind != LIMPID_EVENT_TOKEN) break;
+            memcpy(out->logits + (size_t)out->n * n_vocab, engine->logits + row * n_vocab,
+                   n_vocab * sizeof *out->logits);
+            out->ids[out->n++] = event.token;
+        }
+    }
+    out->n_cached = event.n_cached;
+    limpid_request_free(request);
+}
+
+// A prompt that shares n_shared tokens with any other of these, and no more.
+static void make_prompt(int32_t *out, int64_t n, int64_t n_shared, int32_t n_vocab) {
+    for (int64_t i = 0; i < n; i++) {
+        int64_t id = (i * 37 + 11) % 1000;
+        if (i >= n_shared) id += 1 + n_shared % 17;
+        out[i] = (int32_t)(id % (n_vocab < 1100 ? n_vocab - 10 : 1090));
+    }
+}
+
+// Hits of n_shared of n tokens on one engine, each against a cold run of another.
+static void check_hits(limpid_model *of, const char *kv, int32_t speculate, int64_t n) {
+    const int64_t page = LP_KV_PAGE_TOKENS,
+                  shared[] = {1, page - 1, page, page + 1, 2 * page, n - 1};
+    limpid_error err;
+    limpid_engine *cold_engine, *engine;
+    limpid_engine_options o = limpid_engine_default_options();
+    const int32_t n_vocab = limpid_model_get_info(of).n_vocab;
+    const size_t n_bytes = HIT_ANSWER * (size_t)n_vocab * sizeof(float);
+    struct answer cold = {.logits = malloc(n_bytes)}, warm = {.logits = malloc(n_bytes)};
+    int32_t *tokens = malloc((size_t)n * sizeof *tokens);
+    o.kv_type = kv;
+    o.deterministic = true;
+    o.n_context = 2 * n;
+    o.n_kv_tokens = 20 * n; // nothing is evicted
+    o.no_prefix_cache = true;
+    if (limpid_engine_new(&cold_engine, of, &o, &err)) fail_msg("%s", err.text);
+    o.no_prefix_cache = false;
+    o.speculate = speculate;
+    if (limpid_engine_new(&engine, of, &o, &err)) fail_msg("%s", err.text);
+    make_prompt(tokens, n, n, n_vocab);
+    answer_alone(engine, tokens, (size_t)n, &warm);
+    assert_int_equal(warm.n_cached, 0);
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++) {
+        make_prompt(tokens, n, shared[i], n_vocab);
+        engine->speculation.n_steps = 0; // as count_drafts
+        answer_alone(cold_engine, tokens, (size_t)n, &cold);
+        answer_alone(engine, tokens, (size_t)n, &warm);
+        // For drafts the last known token is computed again (docs/internals/kv.md).
+        assert_int_equal(warm.n_cached, speculate ? shared[i] - 1 : shared[i]);
+        assert_int_equal(warm.n, HIT_ANSWER);
+        assert_int_equal(cold.n, HIT_ANSWER);
+        assert_memory_equal(warm.ids, cold.ids, sizeof cold.ids);
+        if (memcmp(warm.logits, cold.logits, n_bytes) != 0)
+            fail_msg("kv %s, speculate %d: a hit of %lld of %lld tokens gives other logits", kv,
+                     speculate, (long long)shared[i], (long long)n);
+    }
+    make_prompt(tokens, n, n, n_vocab); // all of it is known
+    answer_alone(cold_engine, tokens, (size_t)n, &cold);
+    answer_alone(engine, tokens, (size_t)n, &warm);
+    assert_int_equal(warm.n_cached, n - 1);
+    assert_memory_equal(warm.logits, cold.logits, n_bytes);
+    limpid_engine_free(cold_engine, NULL);
+    limpid_engine_free(engine, NULL);
+    free(cold.logits);
+    free(warm.logits);
+    free(tokens);
+}
+
+static void hits_of_every_length_equal_the_cold_run(void **state) {
+    (void)state;
+    static const char *const types[] = {"f32", "f16", "bf16", "q8_0"};
+    const int64_t n = limpid_model_get_info(model).top_k + LP_KV_PAGE_TOKENS + 9;
+    assert_true(n > 2 * LP_KV_PAGE_TOKENS + 1);
+    for (size_t t = 0; t < sizeof types / sizeof types[0]; t++)
+        for (int32_t speculate = 0; speculate <= 2; speculate += 2)
+            check_hits(model, types[t], speculate, n);
+}
+
+// Other kinds of state: no indexer, keys and values, an indexer that some layers share.
+static void hits_of_every_kind_of_state_equal_the_cold_run(void **state) {
+    (void)state;
+    static const char *const files[] = {"ds2_lite", "llama", "glm45", "dsa_shared", "ds32"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[64];
+        limpid_error err;
+        limpid_model *golden;
+        snprintf(path, sizeof path, "tests/golden/%s.gguf", files[i]);
+        if (limpid_model_open(&golden, path, NULL, &err)) fail_msg("%s", err.text);
+        limpid_model_info info = limpid_model_get_info(golden);
+        const int64_t n = (info.top_k > 64 ? info.top_k : 64) + LP_KV_PAGE_TOKENS + 9;
+        check_hits(golden, "f16", 0, n);
+        if (info.n_draft_layers) check_hits(golden, "f16", 2, n);
+        limpid_model_close(golden);
+    }
+}
+
 static void events_are_told(void *user) {
     ++*(atomic_int *)user;
 }
@@ -395,6 +517,8 @@ int main(void) {
         cmocka_unit_test(choices_share_the_prompt_and_differ),
         cmocka_unit_test(bad_numbers_end_one_request_and_poison_none),
         cmocka_unit_test(drafts_behind_a_hit_are_those_of_a_cold_run),
+        cmocka_unit_test(hits_of_every_length_equal_the_cold_run),
+        cmocka_unit_test(hits_of_every_kind_of_state_equal_the_cold_run),
         cmocka_unit_test(a_caller_may_be_told_of_events),
         cmocka_unit_test(the_self_check_passes_and_leaves_nothing)};
     return cmocka_run_group_tests(tests, open_model, close_model);
