@@ -114,18 +114,29 @@ static void add(XXH3_state_t *hash, const void *data, size_t n_bytes) {
     XXH3_128bits_update(hash, data, n_bytes);
 }
 
-// The tensors by name, type, shape and samples of their bytes: reading all of a 400 GB file would
-// take minutes, and files that differ differ nearly everywhere.
+// All bytes count of a tensor of at most WHOLE_BYTES, which takes in whole small models, and of one in
+// float32 of at most WHOLE_F32_BYTES: norms, biases, routers (GLM-5's have 6.3 MB), which loading has
+// read anyway.
+#define WHOLE_BYTES ((uint64_t)1 << 20)
+#define WHOLE_F32_BYTES ((uint64_t)16 << 20)
+#define N_SAMPLES 32 // of a larger one,
+#define SAMPLE_BYTES 256
+
+// The tensors by name, type, shape and bytes. Of large ones samples: reading all of a 400 GB file
+// would take minutes, and files that differ differ nearly everywhere.
 static void add_tensor(XXH3_state_t *hash, const struct lp_gguf_tensor *t) {
-    uint64_t n_bytes = t->n_bytes, step = n_bytes / 4 + 1;
+    const uint64_t n_bytes = t->n_bytes, mat_bytes = t->mats ? n_bytes / t->ne[2] : n_bytes;
+    const bool whole = n_bytes <= (t->type == LP_TYPE_F32 ? WHOLE_F32_BYTES : WHOLE_BYTES);
+    const uint64_t piece = whole ? mat_bytes : SAMPLE_BYTES;
+    const uint64_t step = whole ? mat_bytes : n_bytes / N_SAMPLES + 1;
     uint32_t type = (uint32_t)t->type;
     add(hash, t->name.data, t->name.len);
     add(hash, &type, sizeof type);
     add(hash, t->ne, sizeof t->ne);
     for (uint64_t at = 0; at < n_bytes; at += step) {
-        uint64_t whole = t->mats ? n_bytes / t->ne[2] : n_bytes, left = whole - at % whole;
-        const uint8_t *data = t->mats ? t->mats[at / whole] : t->data;
-        add(hash, data + at % whole, left < 256 ? left : 256);
+        const uint64_t left = mat_bytes - at % mat_bytes;
+        const uint8_t *data = t->mats ? t->mats[at / mat_bytes] : t->data;
+        add(hash, data + at % mat_bytes, left < piece ? left : piece);
     }
 }
 
