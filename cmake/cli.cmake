@@ -13,7 +13,7 @@ lp_folder(cli
           cli/cmd_quantize.c cli/cmd_imatrix.c
           cli/cmd_merge.c cli/cmd_split.c cli/byte_size.c cli/copy_report.c
           cli/next_command.c cli/size_text.c cli/wrote.c cli/wrap.c
-          cli/memory_budget.c
+          cli/memory_budget.c cli/memory_check.c
   LINK lp_doctor lp_files lp_serve lp_engine lp_model lp_base PkgConfig::LIBEDIT)
 
 # Where the built-in model is: beside an installed limpid, or in the source of one that is not.

@@ -29,7 +29,7 @@ class limpid_error(Structure):
 class limpid_model_options(Structure):
     _fields_ = [("backend", c_char_p), ("cpu_level", c_char_p), ("n_threads", c_int), ("pin", c_char_p),
                 ("huge_pages", c_char_p), ("prefetch", c_bool), ("repack", c_char_p), ("vocab_only", c_bool),
-                ("memory_budget_bytes", c_uint64), ("expert_profile", c_char_p)]
+                ("memory_budget_bytes", c_uint64), ("expert_profile", c_char_p), ("reserve_bytes", c_uint64)]
 
 
 class limpid_model_info(Structure):
@@ -152,6 +152,8 @@ FUNCTIONS = {
     "limpid_status_name": (c_char_p, c_int),
     "limpid_chat_prompt": (c_int, _handle, c_char_p, c_char_p, *_bytes, _err),
     "limpid_engine_default_options": (limpid_engine_options,),
+    "limpid_plan": (c_int, POINTER(limpid_memory_plan), c_char_p, POINTER(limpid_model_options),
+                    POINTER(limpid_engine_options), _err),
     "limpid_engine_plan": (c_int, POINTER(limpid_memory_plan), _handle, POINTER(limpid_engine_options), _err),
     "limpid_engine_new": (c_int, _out, _handle, POINTER(limpid_engine_options), _err),
     "limpid_engine_free": (c_int, _handle, _err),

@@ -97,6 +97,9 @@ typedef struct limpid_model_options {
     // needed (docs/experts-on-disk.md). 0: no limit
     uint64_t memory_budget_bytes;
     const char *expert_profile; // with it: a file that keeps which experts are used, or NULL
+    // Memory that engines will take afterwards (kv_cache and step_buffers of limpid_plan): repack "auto"
+    // leaves it. 0: not known
+    uint64_t reserve_bytes;
 } limpid_model_options;
 
 limpid_model_options limpid_model_default_options(void);
@@ -184,15 +187,23 @@ limpid_engine_options limpid_engine_default_options(void);
 
 typedef struct limpid_memory_plan { // bytes
     uint64_t mapped_weights;        // used where the file is mapped
-    uint64_t copied_weights; // small tensors as float32; those of a folder that do not lie in it
-                             // as they are used (FP8, NVFP4, INT4); repacked ones; the cache of
-                             // experts
-    uint64_t kv_cache;       // of n_kv_tokens
-    uint64_t step_buffers;   // of a step of max_batch_tokens
-    uint64_t available;      // what this process may still take; 0 = unknown
+    // Small tensors as float32; those of a folder that do not lie in it as they are used (FP8, NVFP4,
+    // INT4); repacked ones; those that are read ahead; the cache of experts.
+    uint64_t copied_weights;
+    uint64_t kv_cache;     // of n_kv_tokens
+    uint64_t step_buffers; // of a step of max_batch_tokens
+    uint64_t available;    // what this process may still take; 0 = unknown
     int64_t n_context, n_kv_tokens, max_batch_tokens; // after defaults
 } limpid_memory_plan;
 
+// What opening a model with these options and making an engine of it will take (NULL: the defaults):
+// from the file's metadata, before weights are read, copied or checked. copied_weights, kv_cache and
+// step_buffers must fit into what is available; mapped weights beyond it are read from disk again and
+// again. With repack "auto" the copy is counted where it would be made. Errors: those of
+// limpid_model_open but for the weights themselves; INVALID.
+limpid_status limpid_plan(limpid_memory_plan *out, const char *path,
+                          const limpid_model_options *model, const limpid_engine_options *engine,
+                          limpid_error *err);
 // What an engine with these options will take, before any of it is taken. Errors: INVALID.
 limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *model,
                                  const limpid_engine_options *options, limpid_error *err);

@@ -8,6 +8,7 @@
 
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static enum lp_log_level current = LP_LOG_WARN;
+static _Thread_local bool is_muted;
 
 void lp_log_set_level(enum lp_log_level level) {
     current = level;
@@ -23,7 +24,11 @@ bool lp_log_level_parse(const char *name, enum lp_log_level *out) {
 }
 
 bool lp_log_enabled(enum lp_log_level level) {
-    return level <= current;
+    return level <= current && !is_muted;
+}
+
+void lp_log_mute(bool muted) {
+    is_muted = muted;
 }
 
 void lp_log(enum lp_log_level level, const char *format, ...) {

@@ -11,6 +11,10 @@ void lp_log_set_level(enum lp_log_level level);
 bool lp_log_level_parse(const char *name, enum lp_log_level *out); // "error" ... "debug"
 bool lp_log_enabled(enum lp_log_level level);
 
+// While muted, what the calling thread says is dropped: for a look ahead at what is done again
+// afterwards, and then tells its warnings.
+void lp_log_mute(bool muted);
+
 void lp_log(enum lp_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

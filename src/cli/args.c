@@ -183,25 +183,34 @@ int lp_fail_setting(const limpid_error *err) {
     return err->status == LIMPID_INVALID ? LP_EXIT_USAGE : LP_EXIT_FAILURE;
 }
 
-int lp_common_open_model(const struct lp_common *c, const char *path, limpid_model **model) {
+int lp_common_model_options(const struct lp_common *c, const char *path,
+                            limpid_model_options *options) {
     limpid_error err;
     if (c->log && limpid_set_log_level(c->log, &err)) return lp_fail_setting(&err);
     if (c->threads > 1024) {
         lp_fail_text("threads is %lld, expected 1 to 1024", (long long)c->threads);
         return LP_EXIT_USAGE;
     }
-    limpid_model_options options = {.backend = c->backend,
-                                    .cpu_level = c->cpu_level,
-                                    .n_threads = (int)c->threads,
-                                    .pin = c->pin,
-                                    .huge_pages = c->huge_pages,
-                                    .prefetch = c->prefetch,
-                                    .repack = c->repack,
-                                    .expert_profile = c->expert_profile};
+    *options = (limpid_model_options){.backend = c->backend,
+                                      .cpu_level = c->cpu_level,
+                                      .n_threads = (int)c->threads,
+                                      .pin = c->pin,
+                                      .huge_pages = c->huge_pages,
+                                      .prefetch = c->prefetch,
+                                      .repack = c->repack,
+                                      .expert_profile = c->expert_profile};
     if (c->memory_budget &&
-        lp_memory_budget_parse(c->memory_budget, path, &options.memory_budget_bytes, &err))
+        lp_memory_budget_parse(c->memory_budget, path, &options->memory_budget_bytes, &err))
         return lp_fail_setting(&err);
-    return limpid_model_open(model, path, &options, &err) ? lp_fail_setting(&err) : LP_EXIT_OK;
+    return LP_EXIT_OK;
+}
+
+int lp_common_open_model(const struct lp_common *c, const char *path, limpid_model **model) {
+    limpid_error err;
+    limpid_model_options options;
+    int status = lp_common_model_options(c, path, &options);
+    if (!status && limpid_model_open(model, path, &options, &err)) status = lp_fail_setting(&err);
+    return status;
 }
 
 limpid_engine_options lp_common_engine_options(const struct lp_common *c) {

@@ -51,6 +51,8 @@ void lp_common_options(struct lp_common *common,
 
 // Opens model and engine with these options. On failure prints the error and returns
 // LP_EXIT_FAILURE.
+int lp_common_model_options(const struct lp_common *common, const char *path,
+                            limpid_model_options *options);
 int lp_common_open_model(const struct lp_common *common, const char *path, limpid_model **model);
 // What the common options say; the rest has its defaults.
 limpid_engine_options lp_common_engine_options(const struct lp_common *common);

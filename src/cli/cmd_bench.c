@@ -15,6 +15,7 @@
 #include "base/workers.h"
 #include "cli/bench_run.h"
 #include "cli/find_model.h"
+#include "cli/memory_check.h"
 #include "cli/peak_memory.h"
 
 #define SEED 1
@@ -53,13 +54,18 @@ static int make_tokens(struct lp_bench *b) {
     return LP_EXIT_OK;
 }
 
-static int open_engine(struct lp_bench *b) {
-    limpid_error err;
+static limpid_engine_options engine_options(const struct lp_bench *b) {
     int64_t most = b->batches.items[b->batches.n - 1];
     limpid_engine_options o = lp_common_engine_options(&b->common);
     o.n_kv_tokens = b->common.context;
     if (most > 1) o.n_kv_tokens += most * (lp_bench_longest(b) + 2 * LP_KV_PAGE_TOKENS);
     o.max_seqs = (int32_t)most;
+    return o;
+}
+
+static int open_engine(struct lp_bench *b) {
+    limpid_error err;
+    limpid_engine_options o = engine_options(b);
     if (limpid_engine_new(&b->engine, b->model, &o, &err)) return lp_fail_setting(&err);
     b->engine->settings.clock = &b->engine->step_clock; // what each operation takes
     return LP_EXIT_OK;
@@ -68,10 +74,15 @@ static int open_engine(struct lp_bench *b) {
 static int set_up(struct lp_bench *b, const char *given) {
     limpid_error err;
     char *path;
+    if (!b->common.context) b->common.context = lp_bench_longest(b);
+    if (b->common.context < lp_bench_longest(b))
+        return lp_fail_text("--ctx is %lld, but the deepest test needs %lld tokens",
+                            (long long)b->common.context, (long long)lp_bench_longest(b));
     int status = lp_find_model(&path, given, &lp_cmd_bench);
     if (status) return status;
+    limpid_engine_options options = engine_options(b);
     uint64_t start_ns = lp_clock_ns();
-    status = lp_common_open_model(&b->common, path, &b->model);
+    status = lp_memory_check_and_open(&b->common, path, &options, &b->model);
     b->machine.load_s = (double)(lp_clock_ns() - start_ns) * 1e-9;
     limpid_model_info info = {0};
     if (!status) {
@@ -81,10 +92,6 @@ static int set_up(struct lp_bench *b, const char *given) {
     }
     lp_free(path);
     if (status) return status;
-    if (!b->common.context) b->common.context = lp_bench_longest(b);
-    if (b->common.context < lp_bench_longest(b))
-        return lp_fail_text("--ctx is %lld, but the deepest test needs %lld tokens",
-                            (long long)b->common.context, (long long)lp_bench_longest(b));
     status = open_engine(b);
     if (status) return status;
     read_cpu_name(b->machine.cpu, sizeof b->machine.cpu);

@@ -81,8 +81,9 @@ static void look_at_repacking(struct lp_inspect *in, const struct lp_common *c) 
     enum lp_repack how;
     if (!in->is_planned || c->memory_budget) return;
     if (!lp_repack_parse(c->repack, &how)) return; // parse() refused other names
-    const uint64_t bytes = lp_cost_packed_bytes(&in->h, &in->binding, in->dev, true);
-    if (lp_repack_pays(how, in->plan.memory_bytes > 0, bytes, lp_memory_available()))
+    const uint64_t bytes = lp_cost_repacked_bytes(&in->h, &in->binding, in->dev, true);
+    if (lp_repack_pays(how, in->plan.memory_bytes > 0, bytes, lp_memory_available(),
+                       in->plan.kv_bytes + in->plan.step_bytes))
         in->packed_bytes = bytes;
 }
 

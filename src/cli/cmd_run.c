@@ -10,6 +10,7 @@
 #include "cli/args.h"
 #include "cli/find_model.h"
 #include "cli/generator.h"
+#include "cli/memory_check.h"
 #include "cli/repl.h"
 
 #define MAX_GRAMMAR_BYTES (1 << 20)
@@ -28,11 +29,11 @@ static int open_model(struct lp_generator *g, const struct settings *s) {
     int status = s->path ? lp_find_model(&path, s->path, &lp_cmd_run)
                          : lp_find_builtin(&path, &lp_cmd_run, "running");
     if (status) return status;
-    status = lp_common_open_model(&s->common, path, &g->model);
-    lp_free(path);
-    if (status) return status;
     limpid_engine_options options = lp_common_engine_options(&s->common);
     options.speculate = (int32_t)g->speculate;
+    status = lp_memory_check_and_open(&s->common, path, &options, &g->model);
+    lp_free(path);
+    if (status) return status;
     if (limpid_engine_new(&g->engine, g->model, &options, &err)) return lp_fail_setting(&err);
     g->load_ns = lp_clock_ns() - start;
     return LP_EXIT_OK;

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "cli/args.h"
 #include "cli/find_model.h"
+#include "cli/memory_check.h"
 #include "cli/sample_options.h"
 #include "cli/size_text.h"
 #include "serve/serve.h"
@@ -174,38 +175,35 @@ static int serve(struct signals *signals, const struct lp_server_options *option
 }
 
 // Several long sequences at a time, from a part of the memory.
-static int choose_kv_tokens(const limpid_model *model, limpid_engine_options *engine) {
+static int choose_kv_tokens(const char *path, const limpid_model_options *model,
+                            limpid_engine_options *engine) {
     limpid_memory_plan plan;
     limpid_error err;
     if (engine->n_kv_tokens) return LP_EXIT_OK;
-    if (limpid_engine_plan(&plan, model, engine, &err)) return lp_fail_setting(&err);
+    if (limpid_plan(&plan, path, model, engine, &err)) return lp_fail_setting(&err);
+    uint64_t copied = plan.copied_weights;
+    uint64_t left = plan.available > copied ? plan.available - copied : 0;
     uint64_t token_bytes = plan.kv_cache / (uint64_t)plan.n_kv_tokens;
-    uint64_t fit = plan.available / KV_MEMORY_SHARE / (token_bytes ? token_bytes : 1);
+    uint64_t fit = left / KV_MEMORY_SHARE / (token_bytes ? token_bytes : 1);
     int64_t want = plan.n_context * KV_CONTEXTS;
     if (fit < (uint64_t)want) want = (int64_t)fit;
     engine->n_kv_tokens = want > plan.n_context ? want : plan.n_context;
     return LP_EXIT_OK;
 }
 
-static int check_memory(const limpid_model *model, const limpid_engine_options *engine) {
-    limpid_memory_plan plan;
+// The plan comes first: what does not fit is refused before any weight is read.
+static int open_model(struct settings *s, const struct lp_common *common,
+                      limpid_engine_options *engine) {
     limpid_error err;
-    char weights[32], copies[32], kv[32], step[32], available[32];
-    if (limpid_engine_plan(&plan, model, engine, &err)) return lp_fail_setting(&err);
-    lp_size_text(available, plan.available);
-    fprintf(stderr,
-            "limpid: memory: weights %s mapped and %s copied; KV cache %s for %lld tokens (a "
-            "context has %lld); buffers of a step %s; %s%s\n",
-            lp_size_text(weights, plan.mapped_weights), lp_size_text(copies, plan.copied_weights),
-            lp_size_text(kv, plan.kv_cache), (long long)plan.n_kv_tokens, (long long)plan.n_context,
-            lp_size_text(step, plan.step_buffers),
-            plan.available ? "available: " : "available memory unknown",
-            plan.available ? available : "");
-    if (!plan.available || plan.kv_cache + plan.step_buffers <= plan.available) return LP_EXIT_OK;
-    return lp_fail_text("the KV cache and the buffers of a step take %s and %s, but only %s are "
-                        "available; lower --kv-tokens, --ctx or --max-batch-tokens, or choose a "
-                        "smaller --kv type",
-                        kv, step, available);
+    limpid_model_options options;
+    int status = lp_common_model_options(common, s->path, &options);
+    if (!status) status = choose_kv_tokens(s->path, &options, engine);
+    if (!status)
+        status = lp_memory_check(s->path, &options, engine,
+                                 "lower --kv-tokens, --ctx or --max-batch-tokens", true);
+    if (!status && limpid_model_open(&s->server.model, s->path, &options, &err))
+        status = lp_fail_setting(&err);
+    return status;
 }
 
 static int check_engine(const struct settings *s, limpid_engine *engine) {
@@ -222,8 +220,8 @@ static int check_engine(const struct settings *s, limpid_engine *engine) {
     return status;
 }
 
-static int make_engine(struct settings *s, const struct lp_common *common) {
-    limpid_error err;
+static limpid_engine_options engine_options(const struct settings *s,
+                                            const struct lp_common *common) {
     limpid_engine_options engine = lp_common_engine_options(common);
     engine.n_kv_tokens = s->engine.n_kv_tokens;
     engine.max_batch_tokens = s->engine.max_batch_tokens;
@@ -233,9 +231,13 @@ static int make_engine(struct settings *s, const struct lp_common *common) {
     engine.no_prefix_cache = s->engine.no_prefix_cache;
     engine.cache_dir = s->engine.cache_dir;
     engine.cache_dir_bytes = (uint64_t)s->cache_gib << 30;
-    int status = choose_kv_tokens(s->server.model, &engine);
-    if (!status) status = check_memory(s->server.model, &engine);
-    if (!status && limpid_engine_new(&s->server.engine, s->server.model, &engine, &err))
+    return engine;
+}
+
+static int make_engine(struct settings *s, const limpid_engine_options *options) {
+    limpid_error err;
+    int status = LP_EXIT_OK;
+    if (limpid_engine_new(&s->server.engine, s->server.model, options, &err))
         status = lp_fail_setting(&err);
     if (!status) status = check_engine(s, s->server.engine);
     if (!status && limpid_engine_start(s->server.engine, &err)) status = lp_fail(&err);
@@ -261,8 +263,9 @@ static int load_and_serve(const struct lp_common *common, struct settings *s) {
     if (status) return status;
     status = s->given ? lp_find_model(&s->path, s->given, &lp_cmd_serve)
                       : lp_find_builtin(&s->path, &lp_cmd_serve, "serving");
-    if (!status) status = lp_common_open_model(common, s->path, &s->server.model);
-    if (!status) status = make_engine(s, common);
+    limpid_engine_options engine = engine_options(s, common);
+    if (!status) status = open_model(s, common, &engine);
+    if (!status) status = make_engine(s, &engine);
     if (!status) settle_sampling(&s->server, &s->sampling);
     if (!status) {
         const char *given = limpid_model_get_info(s->server.model).name;

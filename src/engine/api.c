@@ -6,6 +6,7 @@
 #include "base/system_memory.h"
 #include "base/workers.h"
 #include "engine/engine.h"
+#include "engine/open_options.h"
 #include "model/cost.h"
 #include "model/expert_cache.h"
 
@@ -64,37 +65,11 @@ static lp_status mark_never(limpid_model *m, struct lp_err *err) {
                                "every token of the vocabulary is unused or padding");
 }
 
-enum huge_pages { HUGE_PAGES_AUTO, HUGE_PAGES_OFF, HUGE_PAGES_ALL };
-
-static lp_status read_huge_pages(const limpid_model_options *o, enum huge_pages *out,
-                                 struct lp_err *err) {
-    static const char *const names[] = {"auto", "off", "all"};
-    const char *name = o->huge_pages ? o->huge_pages : "auto";
-    for (int i = 0; i < 3; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (enum huge_pages)i;
-            return LP_OK;
-        }
-    return lp_err_set(err, LP_STATUS_INVALID, "huge_pages is '%s', expected auto, off or all",
-                      name);
-}
-
-static lp_status check_repack(const limpid_model_options *o, enum lp_repack *how,
-                              struct lp_err *err) {
-    if (!lp_repack_parse(o->repack, how))
-        return lp_err_set(err, LP_STATUS_INVALID, "repack is '%s', expected auto, off or on",
-                          o->repack);
-    if (*how == LP_REPACK_ON && o->memory_budget_bytes)
-        return lp_err_set(err, LP_STATUS_INVALID,
-                          "a memory budget leaves weights on disk, and repack copies all of them "
-                          "in memory; give one of the two");
-    return LP_OK;
-}
-
 // A copy that was not asked for may fail: then the file is used.
-static lp_status repack(limpid_model *m, const limpid_model_options *o, enum lp_repack how,
-                        enum huge_pages huge, struct lp_err *err) {
+static lp_status repack(limpid_model *m, const limpid_model_options *o,
+                        const struct lp_open_options *open, struct lp_err *err) {
     const struct lp_model *w = m->weights;
+    const enum lp_repack how = open->repack;
     const uint64_t bytes = lp_model_packed_bytes(w), left = lp_memory_available();
     const bool copies =
         o->memory_budget_bytes || o->prefetch || lp_cost_memory_bytes(&w->h, &w->binding, true) > 0;
@@ -106,57 +81,28 @@ static lp_status repack(limpid_model *m, const limpid_model_options *o, enum lp_
                           (double)bytes * 1e-9, (double)left * 1e-9);
     if (how == LP_REPACK_ON && !bytes)
         lp_log(LP_LOG_WARN, "no weight of this model can be repacked for this backend and CPU");
-    if (lp_repack_pays(how, copies, bytes, left))
-        status = lp_model_repack(m->weights, huge != HUGE_PAGES_OFF, err);
+    if (lp_repack_pays(how, copies, bytes, left, o->reserve_bytes))
+        status = lp_model_repack(m->weights, open->huge_pages != LP_HUGE_PAGES_OFF, err);
     if (status && how == LP_REPACK_ON) return status;
     if (!w->packed) lp_log(LP_LOG_INFO, "weights are used as they lie in the file");
     return LP_OK;
-}
-
-static lp_status open_device(limpid_model *m, const limpid_model_options *o, enum huge_pages huge,
-                             struct lp_err *err) {
-    const struct lp_backend *backend = lp_backend_find(o->backend ? o->backend : "cpu");
-    if (!backend)
-        return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref",
-                          o->backend);
-    struct lp_device_options options = {.n_threads = o->n_threads,
-                                        .cpu_level = o->cpu_level ? o->cpu_level : "auto"};
-    if (!lp_pin_parse(o->pin ? o->pin : "auto", &options.pin))
-        return lp_err_set(err, LP_STATUS_INVALID, "pin is '%s', expected auto, none or cores",
-                          o->pin);
-    options.no_huge_pages = huge == HUGE_PAGES_OFF;
-    return backend->open(&m->dev, &options, err);
 }
 
 static lp_status open_weights(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
     struct lp_expert_options budget = {.budget_bytes = o->memory_budget_bytes,
                                        .profile = o->expert_profile};
     bool limited = budget.budget_bytes > 0;
-    if (limited && m->file.hf)
-        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
-                          "a memory budget needs a GGUF file, this is a folder; convert it first "
-                          "(limpid convert)");
-    if (budget.profile && !limited)
-        return lp_err_set(err, LP_STATUS_INVALID,
-                          "an expert profile is of use with a memory budget alone "
-                          "(--memory-budget)");
-    if (limited && o->prefetch)
-        return lp_err_set(err, LP_STATUS_INVALID,
-                          "a memory budget leaves weights on disk, and prefetch reads all of them "
-                          "into memory; give one of the two");
-    enum lp_repack how;
-    enum huge_pages huge = HUGE_PAGES_AUTO;
-    lp_status status = check_repack(o, &how, err);
-    if (!status) status = read_huge_pages(o, &huge, err);
-    if (!status) status = open_device(m, o, huge, err);
+    struct lp_open_options open;
+    lp_status status = lp_open_options_read(&open, o, m->file.hf != NULL, err);
+    if (!status) status = lp_open_options_device(&open, o, &m->dev, err);
     if (!status && o->prefetch)
-        status = lp_model_file_prefetch(&m->file, huge == HUGE_PAGES_ALL, err);
+        status = lp_model_file_prefetch(&m->file, open.huge_pages == LP_HUGE_PAGES_ALL, err);
     // Of a model that shall not be in memory, only samples are looked at.
     if (!status)
         status = lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads,
                                limited ? 0 : LP_CHECK_WHOLE_BYTES, err);
     if (!status && limited) status = lp_model_limit_memory(m->weights, &budget, err);
-    return status ? status : repack(m, o, how, huge, err);
+    return status ? status : repack(m, o, &open, err);
 }
 
 static lp_status open_model(limpid_model *m, const char *path, const limpid_model_options *o,

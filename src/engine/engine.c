@@ -1,72 +1,12 @@
-// limpid.h: an engine is made, sized, and taken apart. (Its steps: loop.c.)
+// limpid.h: an engine is made and taken apart. (Its size: memory_plan.c; its steps: loop.c.)
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/system_memory.h"
 #include "engine/engine.h"
 #include "engine/sampler.h"
-#include "model/cost.h"
-#include "model/expert_cache.h"
-#include "model/plan.h"
-
-#define SAMPLER_BYTES 12 // per id of the vocabulary, where a request samples (sampler.c)
-
-// ---- what it takes
-
-// Beside what the runner takes: a step's logits, and for each sequence its sampler.
-static uint64_t host_bytes(const struct lp_engine_settings *s, const struct lp_hparams *h) {
-    uint64_t rows = (uint64_t)s->max_seqs * (1 + (uint64_t)s->speculate);
-    if (rows > (uint64_t)s->max_batch_tokens) rows = (uint64_t)s->max_batch_tokens;
-    return (uint64_t)h->n_vocab * (rows * sizeof(float) + (uint64_t)s->max_seqs * SAMPLER_BYTES);
-}
-
-// Of a model that is larger than its memory budget: what stays in memory, and the cache, whose slots
-// take memory as they are first filled.
-static void plan_experts(limpid_memory_plan *plan, struct lp_expert_cache *cache) {
-    struct lp_expert_stats s = lp_expert_cache_get_stats(cache);
-    uint64_t n_slots = (uint64_t)s.n_slots, n_empty = s.n_reads < n_slots ? n_slots - s.n_reads : 0;
-    uint64_t empty = s.cache_bytes / n_slots * n_empty;
-    plan->mapped_weights = s.dense_bytes;
-    plan->copied_weights += s.cache_bytes;
-    if (plan->available) plan->available = plan->available > empty ? plan->available - empty : 1;
-}
-
-limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
-                                 const limpid_engine_options *options, limpid_error *err) {
-    limpid_engine_options defaults = limpid_engine_default_options();
-    struct lp_engine_settings s;
-    struct lp_plan plan;
-    lp_status status =
-        lp_engine_settings_make(&s, m, options ? options : &defaults, lp_err_of(err));
-    if (status) return lp_public(status);
-    struct lp_plan_request request = {.kv_type = s.kv_type,
-                                      .context = s.n_context,
-                                      .n_kv_tokens = s.n_kv_tokens,
-                                      .chunk = s.max_batch_tokens,
-                                      .with_mtp = s.speculate > 0};
-    status =
-        lp_plan_make(&plan, &m->weights->h, &m->weights->binding, m->dev, &request, lp_err_of(err));
-    if (status) return lp_public(status);
-    *out = (limpid_memory_plan){.mapped_weights = plan.mapped_bytes,
-                                .copied_weights = plan.memory_bytes + plan.float32_bytes,
-                                .kv_cache = plan.kv_bytes,
-                                .step_buffers = plan.step_bytes + host_bytes(&s, &m->weights->h),
-                                .available = lp_memory_available(),
-                                .n_context = s.n_context,
-                                .n_kv_tokens = s.n_kv_tokens,
-                                .max_batch_tokens = s.max_batch_tokens};
-    if (m->weights->expert_cache) plan_experts(out, m->weights->expert_cache);
-    if (m->weights->packed) {
-        const uint64_t packed = lp_cost_packed_bytes(&m->weights->h, &m->weights->binding, m->dev,
-                                                     request.with_mtp);
-        out->mapped_weights -= packed < out->mapped_weights ? packed : out->mapped_weights;
-        out->copied_weights += m->weights->packed_bytes;
-    }
-    return LIMPID_OK;
-}
 
 // ---- making
 

@@ -105,6 +105,9 @@ struct lp_engine_settings {
     lp_type kv_type;
     enum lp_route_force force;
 };
+lp_status lp_engine_settings_of(struct lp_engine_settings *out, const struct lp_hparams *h,
+                                bool has_mtp, const limpid_engine_options *options,
+                                struct lp_err *err);
 lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *model,
                                   const limpid_engine_options *options, struct lp_err *err);
 // What a page of the store must have come from: model file, KV type, what changes bits.

@@ -77,12 +77,9 @@ static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
     return LP_OK;
 }
 
-lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *m,
-                                  const limpid_engine_options *o, struct lp_err *err) {
+lp_status lp_engine_settings_of(struct lp_engine_settings *out, const struct lp_hparams *h,
+                                bool has_mtp, const limpid_engine_options *o, struct lp_err *err) {
     *out = (struct lp_engine_settings){.kv_type = LP_TYPE_F16};
-    if (!m->weights)
-        return lp_err_set(err, LP_STATUS_INVALID,
-                          "the model was opened with vocab_only; it cannot run");
     const struct {
         const char *name;
         int64_t value, max;
@@ -100,12 +97,19 @@ lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_m
         status = lp_err_set(err, LP_STATUS_INVALID,
                             "route is '%s', expected auto, expanded, absorbed or dense", o->route);
     if (!status) status = kv_type(o->kv_type ? o->kv_type : "f16", &out->kv_type, err);
-    if (!status && o->speculate && !m->weights->has_mtp)
+    if (!status && o->speculate && !has_mtp)
         status = lp_err_set(err, LP_STATUS_UNSUPPORTED,
                             "this file has no usable MTP layer to speculate with (limpid inspect "
                             "says what it lacks); leave --speculate out");
-    if (!status) status = check_heads(&m->weights->h, out->kv_type, err);
-    return status ? status : fill(out, &m->weights->h, o, err);
+    if (!status) status = check_heads(h, out->kv_type, err);
+    return status ? status : fill(out, h, o, err);
+}
+
+lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *m,
+                                  const limpid_engine_options *o, struct lp_err *err) {
+    if (m->weights) return lp_engine_settings_of(out, &m->weights->h, m->weights->has_mtp, o, err);
+    return lp_err_set(err, LP_STATUS_INVALID,
+                      "the model was opened with vocab_only; it cannot run");
 }
 
 // ---- the fingerprint

@@ -28,22 +28,24 @@ struct prefetch {
     struct lp_progress bar;
 };
 
-static void find_spans(struct prefetch *p) {
-    const struct lp_gguf *gguf = p->gguf;
+// Fills spans [n_parts]; returns the sum of their bytes.
+static uint64_t find_spans(const struct lp_gguf *gguf, struct span *spans) {
+    uint64_t total = 0;
     for (uint32_t i = 0; i < gguf->n_parts; i++)
-        p->spans[i] = (struct span){.file.fd = -1, .begin = UINT64_MAX};
+        spans[i] = (struct span){.file.fd = -1, .begin = UINT64_MAX};
     for (uint64_t i = 0; i < gguf->n_tensors; i++) {
         const struct lp_gguf_tensor *t = &gguf->tensors[i];
-        struct span *s = &p->spans[t->shard];
+        struct span *s = &spans[t->shard];
         uint64_t begin = t->file_offset & ~(uint64_t)(LP_DIRECT_ALIGN - 1);
         uint64_t end = t->file_offset + t->n_bytes; // inside the file: checked by the reader
         if (begin < s->begin) s->begin = begin;
         if (end > s->end) s->end = end;
     }
     for (uint32_t i = 0; i < gguf->n_parts; i++) {
-        if (p->spans[i].end == 0) p->spans[i].begin = 0; // a part without tensors
-        p->total_bytes += p->spans[i].end - p->spans[i].begin;
+        if (spans[i].end == 0) spans[i].begin = 0; // a part without tensors
+        total += spans[i].end - spans[i].begin;
     }
+    return total;
 }
 
 static lp_status check_memory(const struct prefetch *p, uint64_t available, struct lp_err *err) {
@@ -134,7 +136,7 @@ lp_status lp_gguf_prefetch(struct lp_gguf *gguf, const struct lp_gguf_prefetch_o
         return lp_err_memory(err, gguf->n_parts * sizeof *p->spans, "reading a file ahead");
     }
     p->gguf = gguf;
-    find_spans(p);
+    p->total_bytes = find_spans(gguf, p->spans);
     lp_status status = check_memory(p, options->available_bytes, err);
     for (uint32_t i = 0; i < gguf->n_parts && !status; i++)
         status = open_part(p, i, options->huge_pages, err);
@@ -148,4 +150,12 @@ lp_status lp_gguf_prefetch(struct lp_gguf *gguf, const struct lp_gguf_prefetch_o
     lp_free(p->spans);
     lp_free(p);
     return status;
+}
+
+lp_status lp_gguf_prefetch_bytes(const struct lp_gguf *gguf, uint64_t *bytes, struct lp_err *err) {
+    struct span *spans = lp_alloc(gguf->n_parts, sizeof *spans);
+    if (!spans) return lp_err_memory(err, gguf->n_parts * sizeof *spans, "reading a file ahead");
+    *bytes = find_spans(gguf, spans);
+    lp_free(spans);
+    return LP_OK;
 }

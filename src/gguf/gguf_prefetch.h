@@ -18,4 +18,8 @@ struct lp_gguf_prefetch_options {
 lp_status lp_gguf_prefetch(struct lp_gguf *gguf, const struct lp_gguf_prefetch_options *options,
                            struct lp_err *err);
 
+// Bytes of memory that it takes: from the first tensor of each part to the last.
+// Errors: MEMORY.
+lp_status lp_gguf_prefetch_bytes(const struct lp_gguf *gguf, uint64_t *bytes, struct lp_err *err);
+
 #endif

@@ -255,8 +255,9 @@ static double packed_share(const struct lp_hparams *h, const struct lp_binding *
     return slot == LP_SLOT_KV_B ? (double)h->v_dim / (double)(h->nope + h->v_dim) : 1;
 }
 
-uint64_t lp_cost_packed_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
-                              const struct lp_device *dev, bool with_mtp) {
+// The sum over all matrices that are packed: of what they take packed, or where they lie.
+static uint64_t sum_packed(const struct lp_hparams *h, const struct lp_binding *binding,
+                           const struct lp_device *dev, bool with_mtp, bool packed) {
     const int32_t n_layers = h->n_layers + (with_mtp && binding->has_mtp);
     double sum = 0;
     for (int32_t l = -1; dev->backend->pack && l < n_layers; l++) {
@@ -266,8 +267,20 @@ uint64_t lp_cost_packed_bytes(const struct lp_hparams *h, const struct lp_bindin
             if (!t || t->in_memory) continue;
             const struct lp_weight w = lp_weight_of(t);
             const double share = packed_share(h, binding, (enum lp_slot)s);
-            if (share > 0 && dev->backend->packed_bytes(dev, &w)) sum += share * (double)t->n_bytes;
+            const size_t bytes = share > 0 ? dev->backend->packed_bytes(dev, &w) : 0;
+            if (bytes)
+                sum += share * (packed ? (double)bytes * (double)w.n_mats : (double)t->n_bytes);
         }
     }
     return (uint64_t)sum;
+}
+
+uint64_t lp_cost_packed_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
+                              const struct lp_device *dev, bool with_mtp) {
+    return sum_packed(h, binding, dev, with_mtp, false);
+}
+
+uint64_t lp_cost_repacked_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
+                                const struct lp_device *dev, bool with_mtp) {
+    return sum_packed(h, binding, dev, with_mtp, true);
 }

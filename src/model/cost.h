@@ -45,7 +45,10 @@ uint64_t lp_cost_mapped_bytes(const struct lp_hparams *h, const struct lp_bindin
 uint64_t lp_cost_memory_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                               bool with_mtp);
 
-// Bytes of the mapped file that lp_model_repack copies (to about as many).
+// Bytes that lp_model_repack takes for its copies, but for their alignment.
+uint64_t lp_cost_repacked_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
+                                const struct lp_device *dev, bool with_mtp);
+// Bytes of the mapped file that it copies.
 uint64_t lp_cost_packed_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                               const struct lp_device *dev, bool with_mtp);
 

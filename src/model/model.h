@@ -62,9 +62,10 @@ lp_status lp_model_limit_memory(struct lp_model *model, const struct lp_expert_o
 // repack.c: copies of the weights that every step reads, packed for the backend's kernels.
 enum lp_repack { LP_REPACK_AUTO, LP_REPACK_OFF, LP_REPACK_ON };
 bool lp_repack_parse(const char *name, enum lp_repack *out); // "auto" (or NULL), "off", "on"
-// Whether to: with AUTO where it takes at most half of the memory that is available, and nothing else
-// copies weights.
-bool lp_repack_pays(enum lp_repack how, bool copies, uint64_t bytes, uint64_t available);
+// Whether to: with AUTO where it takes at most half of the memory that is available and leaves what
+// is reserved for cache and buffers, and nothing else copies weights.
+bool lp_repack_pays(enum lp_repack how, bool copies, uint64_t bytes, uint64_t available,
+                    uint64_t reserved);
 // Bytes that it would take: 0 where the backend packs no type of the model.
 size_t lp_model_packed_bytes(const struct lp_model *model);
 // Packs them (lp_backend.pack) and gives back the pages of the mapped file that steps read no more. Not

@@ -68,9 +68,10 @@ bool lp_repack_parse(const char *name, enum lp_repack *out) {
     return false;
 }
 
-bool lp_repack_pays(enum lp_repack how, bool copies, uint64_t bytes, uint64_t available) {
+bool lp_repack_pays(enum lp_repack how, bool copies, uint64_t bytes, uint64_t available,
+                    uint64_t reserved) {
     if (how != LP_REPACK_AUTO) return how == LP_REPACK_ON;
-    return bytes > 0 && !copies && bytes <= available / 2;
+    return bytes > 0 && !copies && bytes <= available / 2 && reserved <= available - bytes;
 }
 
 size_t lp_model_packed_bytes(const struct lp_model *m) {

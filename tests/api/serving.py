@@ -535,6 +535,23 @@ def check_settings_are_checked(limpid, model, options):
     assert run.returncode == 1 and run.stdout == "" and "lower --kv-tokens" in run.stderr, run
 
 
+def check_what_does_not_fit_is_refused_before_weights_are_read(limpid, model, options):
+    """The plan stands alone on standard error, ahead of everything that loading says and draws."""
+    for more in ((), ("--prefetch",), ("--repack", "on"), ("--memory-budget", "16M")):
+        run = subprocess.run([limpid, "serve", model, "--port", "0", "--kv-tokens", "500000000", "--log", "info", *more, *options],
+                             text=True, capture_output=True, timeout=TIMEOUT_S)
+        lines = run.stderr.splitlines()
+        assert run.returncode == 1 and len(lines) == 2, run
+        assert lines[0].startswith("limpid: memory: weights ") and lines[1].startswith("limpid: error: this takes "), run
+        assert re.search(r"of KV cache, .* of buffers of a step; .*lower --kv-tokens", lines[1]), run
+        for option in more:
+            if option.startswith("--"):
+                assert option in lines[1], run
+    run = subprocess.run([limpid, "run", model, "-p", "a", "--ctx", "500000000", "--chunk", "1", *options], text=True,
+                         capture_output=True, timeout=TIMEOUT_S)
+    assert run.returncode == 1 and run.stdout == "" and "lower --ctx" in run.stderr, run
+
+
 def check_memory_plan_and_warnings_are_printed(limpid, model, options):
     with Server(limpid, model, ["--ctx", "256", "--kv-tokens", "1024", "--log", "info", *options, "--self-check", "on"]) as s:
         err = s.stderr()

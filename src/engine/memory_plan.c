@@ -1,0 +1,176 @@
+// limpid.h: the memory that a model and an engine take. One sum for both moments: of a model that
+// is open, and of one that is only described (limpid_plan), before its weights are read.
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/system_memory.h"
+#include "engine/engine.h"
+#include "engine/open_options.h"
+#include "gguf/gguf_prefetch.h"
+#include "model/cost.h"
+#include "model/expert_cache.h"
+#include "model/expert_layout.h"
+#include "model/plan.h"
+
+#define SAMPLER_BYTES 12 // per id of the vocabulary, where a request samples (sampler.c)
+
+// Beside what the runner takes: a step's logits, and for each sequence its sampler.
+static uint64_t host_bytes(const struct lp_engine_settings *s, const struct lp_hparams *h) {
+    uint64_t rows = (uint64_t)s->max_seqs * (1 + (uint64_t)s->speculate);
+    if (rows > (uint64_t)s->max_batch_tokens) rows = (uint64_t)s->max_batch_tokens;
+    return (uint64_t)h->n_vocab * (rows * sizeof(float) + (uint64_t)s->max_seqs * SAMPLER_BYTES);
+}
+
+// Of weights that are used where they lie.
+static lp_status plan_plain(limpid_memory_plan *out, const struct lp_hparams *h,
+                            const struct lp_binding *binding, struct lp_device *dev,
+                            const struct lp_engine_settings *s, struct lp_err *err) {
+    struct lp_plan plan;
+    const struct lp_plan_request request = {.kv_type = s->kv_type,
+                                            .context = s->n_context,
+                                            .n_kv_tokens = s->n_kv_tokens,
+                                            .chunk = s->max_batch_tokens,
+                                            .with_mtp = s->speculate > 0};
+    lp_status status = lp_plan_make(&plan, h, binding, dev, &request, err);
+    if (status) return status;
+    *out = (limpid_memory_plan){.mapped_weights = plan.mapped_bytes,
+                                .copied_weights = plan.memory_bytes + plan.float32_bytes,
+                                .kv_cache = plan.kv_bytes,
+                                .step_buffers = plan.step_bytes + host_bytes(s, h),
+                                .available = lp_memory_available(),
+                                .n_context = s->n_context,
+                                .n_kv_tokens = s->n_kv_tokens,
+                                .max_batch_tokens = s->max_batch_tokens};
+    return LP_OK;
+}
+
+// Copies in the kernels' order stand in for what they are copied from. With the MTP layer, which the
+// plan counts only where it drafts.
+static void add_packed(limpid_memory_plan *plan, const struct lp_hparams *h,
+                       const struct lp_binding *binding, const struct lp_device *dev, bool with_mtp,
+                       uint64_t packed_bytes) {
+    const uint64_t from = lp_cost_packed_bytes(h, binding, dev, with_mtp);
+    plan->mapped_weights -= from < plan->mapped_weights ? from : plan->mapped_weights;
+    plan->copied_weights += packed_bytes;
+}
+
+// ---- of a model that is open
+
+// Larger than its memory budget: what stays in memory, and the cache, whose slots take memory as
+// they are first filled.
+static void plan_experts(limpid_memory_plan *plan, struct lp_expert_cache *cache) {
+    struct lp_expert_stats s = lp_expert_cache_get_stats(cache);
+    uint64_t n_slots = (uint64_t)s.n_slots, n_empty = s.n_reads < n_slots ? n_slots - s.n_reads : 0;
+    uint64_t empty = s.cache_bytes / n_slots * n_empty;
+    plan->mapped_weights = s.dense_bytes;
+    plan->copied_weights += s.cache_bytes;
+    if (plan->available) plan->available = plan->available > empty ? plan->available - empty : 1;
+}
+
+limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
+                                 const limpid_engine_options *options, limpid_error *err) {
+    limpid_engine_options defaults = limpid_engine_default_options();
+    struct lp_engine_settings s;
+    lp_status status =
+        lp_engine_settings_make(&s, m, options ? options : &defaults, lp_err_of(err));
+    if (status) return lp_public(status);
+    const struct lp_model *w = m->weights;
+    status = plan_plain(out, &w->h, &w->binding, m->dev, &s, lp_err_of(err));
+    if (status) return lp_public(status);
+    if (w->expert_cache) plan_experts(out, w->expert_cache);
+    if (w->packed) add_packed(out, &w->h, &w->binding, m->dev, s.speculate > 0, w->packed_bytes);
+    return LIMPID_OK;
+}
+
+// ---- of one that is not
+
+struct outline { // a model without its weights
+    struct lp_model_file file;
+    struct lp_hparams h;
+    struct lp_binding binding;
+    struct lp_device *dev;
+    struct lp_open_options open;
+};
+
+static lp_status describe(struct outline *x, const char *path, const limpid_model_options *o,
+                          struct lp_err *err) {
+    lp_status status = lp_model_file_describe(&x->file, path, err);
+    if (!status) status = lp_open_options_read(&x->open, o, x->file.plan != NULL, err);
+    if (!status) status = lp_open_options_device(&x->open, o, &x->dev, err);
+    if (!status) status = lp_hparams_read(&x->h, x->file.gguf, err);
+    if (!status)
+        status = lp_binding_make(&x->binding, &x->h, x->file.gguf, x->dev->backend->supports,
+                                 x->dev, err);
+    return status;
+}
+
+static void outline_free(struct outline *x) {
+    lp_binding_release(&x->binding);
+    if (x->dev) x->dev->backend->close(x->dev);
+    lp_model_file_close(&x->file);
+    lp_free(x);
+}
+
+static lp_status add_prefetch(limpid_memory_plan *plan, const struct outline *x,
+                              struct lp_err *err) {
+    uint64_t bytes = 0;
+    lp_status status = lp_gguf_prefetch_bytes(x->file.gguf, &bytes, err);
+    plan->mapped_weights = 0;
+    plan->copied_weights += bytes;
+    return status;
+}
+
+// What of the weights a budget leaves in memory.
+static lp_status add_budget(limpid_memory_plan *plan, const struct outline *x, uint64_t budget,
+                            struct lp_err *err) {
+    struct lp_expert_layout layout = {0};
+    int32_t n_slots = 0;
+    lp_status status = lp_expert_layout_make(&layout, &x->h, &x->binding, x->file.gguf, err);
+    if (!status) status = lp_expert_layout_slots(&layout, budget, &n_slots, err);
+    if (!status && n_slots < layout.n_items) {
+        plan->mapped_weights = layout.dense_bytes;
+        plan->copied_weights += (uint64_t)n_slots * layout.slot_bytes;
+    }
+    lp_expert_layout_release(&layout);
+    return status;
+}
+
+static void add_repacking(limpid_memory_plan *plan, const struct outline *x,
+                          const limpid_model_options *o, bool with_mtp) {
+    const uint64_t packed = lp_cost_repacked_bytes(&x->h, &x->binding, x->dev, true);
+    const bool copies =
+        o->memory_budget_bytes || o->prefetch || lp_cost_memory_bytes(&x->h, &x->binding, true) > 0;
+    const uint64_t small = plan->copied_weights,
+                   left = plan->available > small ? plan->available - small : 0;
+    if (lp_repack_pays(x->open.repack, copies, packed, left, plan->kv_cache + plan->step_buffers))
+        add_packed(plan, &x->h, &x->binding, x->dev, with_mtp, packed);
+}
+
+static lp_status plan_outline(limpid_memory_plan *out, const struct outline *x,
+                              const limpid_model_options *model,
+                              const limpid_engine_options *engine, struct lp_err *err) {
+    struct lp_engine_settings s;
+    lp_status status = lp_engine_settings_of(&s, &x->h, x->binding.has_mtp, engine, err);
+    if (!status) status = plan_plain(out, &x->h, &x->binding, x->dev, &s, err);
+    if (!status && model->prefetch) status = add_prefetch(out, x, err);
+    if (!status && model->memory_budget_bytes)
+        status = add_budget(out, x, model->memory_budget_bytes, err);
+    if (!status) add_repacking(out, x, model, s.speculate > 0);
+    return status;
+}
+
+limpid_status limpid_plan(limpid_memory_plan *out, const char *path,
+                          const limpid_model_options *model, const limpid_engine_options *engine,
+                          limpid_error *err) {
+    limpid_model_options model_defaults = limpid_model_default_options();
+    limpid_engine_options engine_defaults = limpid_engine_default_options();
+    if (!model) model = &model_defaults;
+    if (!engine) engine = &engine_defaults;
+    struct outline *x = lp_alloc(1, sizeof *x);
+    if (!x) return lp_public(lp_err_memory(lp_err_of(err), sizeof *x, "the memory plan"));
+    lp_log_mute(true); // whoever opens the model hears it
+    lp_status status = describe(x, path, model, lp_err_of(err));
+    if (!status) status = plan_outline(out, x, model, engine, lp_err_of(err));
+    outline_free(x);
+    lp_log_mute(false);
+    return lp_public(status);
+}

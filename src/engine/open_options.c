@@ -1,0 +1,73 @@
+#include "engine/open_options.h"
+
+#include <string.h>
+
+static lp_status read_huge_pages(const limpid_model_options *o, enum lp_huge_pages *out,
+                                 struct lp_err *err) {
+    static const char *const names[] = {"auto", "off", "all"};
+    const char *name = o->huge_pages ? o->huge_pages : "auto";
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, names[i]) == 0) {
+            *out = (enum lp_huge_pages)i;
+            return LP_OK;
+        }
+    return lp_err_set(err, LP_STATUS_INVALID, "huge_pages is '%s', expected auto, off or all",
+                      name);
+}
+
+static lp_status check_budget(const limpid_model_options *o, bool is_folder, struct lp_err *err) {
+    bool limited = o->memory_budget_bytes > 0;
+    if (limited && is_folder)
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                          "a memory budget needs a GGUF file, this is a folder; convert it first "
+                          "(limpid convert)");
+    if (o->expert_profile && !limited)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "an expert profile is of use with a memory budget alone "
+                          "(--memory-budget)");
+    if (limited && o->prefetch)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "a memory budget leaves weights on disk, and prefetch reads all of them "
+                          "into memory; give one of the two");
+    return LP_OK;
+}
+
+static lp_status read_repack(const limpid_model_options *o, enum lp_repack *how,
+                             struct lp_err *err) {
+    if (!lp_repack_parse(o->repack, how))
+        return lp_err_set(err, LP_STATUS_INVALID, "repack is '%s', expected auto, off or on",
+                          o->repack);
+    if (*how == LP_REPACK_ON && o->memory_budget_bytes)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "a memory budget leaves weights on disk, and repack copies all of them "
+                          "in memory; give one of the two");
+    return LP_OK;
+}
+
+lp_status lp_open_options_read(struct lp_open_options *out, const limpid_model_options *o,
+                               bool is_folder, struct lp_err *err) {
+    *out = (struct lp_open_options){.repack = LP_REPACK_AUTO};
+    lp_status status = check_budget(o, is_folder, err);
+    if (!status) status = read_repack(o, &out->repack, err);
+    if (!status) status = read_huge_pages(o, &out->huge_pages, err);
+    if (!status && o->prefetch && is_folder)
+        status = lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                            "a model folder cannot be read ahead; convert it to a GGUF file first "
+                            "(limpid convert), or leave --prefetch out");
+    return status;
+}
+
+lp_status lp_open_options_device(const struct lp_open_options *read, const limpid_model_options *o,
+                                 struct lp_device **out, struct lp_err *err) {
+    const struct lp_backend *backend = lp_backend_find(o->backend ? o->backend : "cpu");
+    if (!backend)
+        return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref",
+                          o->backend);
+    struct lp_device_options options = {.n_threads = o->n_threads,
+                                        .cpu_level = o->cpu_level ? o->cpu_level : "auto"};
+    if (!lp_pin_parse(o->pin ? o->pin : "auto", &options.pin))
+        return lp_err_set(err, LP_STATUS_INVALID, "pin is '%s', expected auto, none or cores",
+                          o->pin);
+    options.no_huge_pages = read->huge_pages == LP_HUGE_PAGES_OFF;
+    return backend->open(out, &options, err);
+}
