@@ -18,6 +18,7 @@ from ctypes import (CFUNCTYPE, POINTER, Structure, byref, c_bool, c_char, c_char
 (EVENT_NONE, EVENT_PROMPT, EVENT_TOKEN, EVENT_DONE) = range(4)
 (SPECIAL, BOS) = (1, 2)
 HISTOGRAM_BUCKETS = 24
+MAX_DRAFT = 16
 
 
 # ---- the structs, field by field as in the header
@@ -67,7 +68,8 @@ class limpid_engine_stats(Structure):
                 [(name, c_uint64) for name in ("steps", "requests", "finished_stop", "finished_length", "failed",
                                                "cancelled", "rejected", "prompt_tokens", "cached_tokens",
                                                "cached_disk_tokens", "generated_tokens", "preemptions", "draft_tokens",
-                                               "accepted_tokens", "draft_switches")] +
+                                               "accepted_tokens")] +
+                [("drafted_at", c_uint64 * MAX_DRAFT), ("accepted_at", c_uint64 * MAX_DRAFT), ("draft_switches", c_uint64)] +
                 [("drafting", c_bool)] +
                 [(name, c_uint64) for name in ("route_expanded", "route_absorbed", "route_sparse", "route_dense",
                                                "route_gqa", "disk_pages", "disk_bytes", "disk_reads", "disk_writes",

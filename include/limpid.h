@@ -232,6 +232,7 @@ void limpid_engine_stop(limpid_engine *engine);
 // while the engine has a thread.
 limpid_status limpid_engine_step(limpid_engine *engine, int64_t *n_active, limpid_error *err);
 
+#define LIMPID_MAX_DRAFT 16 // of limpid_engine_options.speculate
 #define LIMPID_HISTOGRAM_BUCKETS 24
 typedef struct limpid_histogram {           // bucket i counts values <= bound[i] and > bound[i - 1]
     double bound[LIMPID_HISTOGRAM_BUCKETS]; // ascending; the last is infinity
@@ -247,6 +248,9 @@ typedef struct limpid_engine_stats {
     uint64_t prompt_tokens, cached_tokens, cached_disk_tokens; // cached: part of the prompts'
     uint64_t generated_tokens, preemptions;
     uint64_t draft_tokens, accepted_tokens; // of speculation
+    // The same by place: of the first draft of a step, the second ... The rate of the first is what the
+    // MTP layer is worth; how it falls shows how it follows itself.
+    uint64_t drafted_at[LIMPID_MAX_DRAFT], accepted_at[LIMPID_MAX_DRAFT];
     uint64_t draft_switches;                // times it turned itself on or off
     bool drafting;                          // it is on
     uint64_t route_expanded, route_absorbed, route_sparse, route_dense, route_gqa; // spans x layers

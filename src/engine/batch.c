@@ -308,6 +308,8 @@ static void note_step(limpid_engine *e, bool could_draft, bool drafted, uint64_t
     e->live.generated_tokens += (uint64_t)b->n_given;
     e->live.draft_tokens = e->speculation.n_drafted;
     e->live.accepted_tokens = e->speculation.n_accepted;
+    memcpy(e->live.drafted_at, e->speculation.drafted_at, sizeof e->live.drafted_at);
+    memcpy(e->live.accepted_at, e->speculation.accepted_at, sizeof e->live.accepted_at);
     if (could_draft && b->n_prompt == 0)
         lp_speculation_note(&e->speculation, drafted, (double)b->n_given, step_s,
                             (double)draft_ns * 1e-9);
@@ -366,10 +368,10 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
         struct lp_seq *seq = p->seq;
         int64_t accepted = seq->n_accepted;
         int32_t n_draft = seq->n_draft;
-        e->speculation.n_drafted += (uint64_t)n_draft;
         take_part(e, p, &why);
-        e->speculation.n_accepted += (uint64_t)(seq->n_accepted - accepted);
-        if (n_draft) lp_engine_trace_draft(e, seq, n_draft, (int32_t)(seq->n_accepted - accepted));
+        const int32_t n_true = (int32_t)(seq->n_accepted - accepted);
+        lp_speculation_count(&e->speculation, n_draft, n_true);
+        if (n_draft) lp_engine_trace_draft(e, seq, n_draft, n_true);
     }
     if (e->speculation.on) {
         uint64_t from = lp_clock_ns();

@@ -28,11 +28,12 @@
 #include <stdint.h>
 
 #include "kv/prefix.h"
+#include "limpid.h"
 
 struct limpid_engine;
 struct limpid_request;
 
-#define LP_MAX_DRAFT 16
+#define LP_MAX_DRAFT LIMPID_MAX_DRAFT
 
 enum lp_seq_state { LP_SEQ_NEW, LP_SEQ_WAITING, LP_SEQ_RUNNING, LP_SEQ_ENDED };
 

@@ -7,6 +7,8 @@
 #define MIN_DRAFTING 64 // and drafting ones
 #define OFF_STEPS 4096  // steps until drafting is tried again
 #define WORTH 1.02      // drafting must give so many times the tokens per second
+#define MIN_FIRST 200   // first drafts before they are judged
+#define POOR_PERCENT 40 // of them
 
 void lp_speculation_init(struct lp_speculation *s, int32_t n_draft) {
     *s = (struct lp_speculation){.n_draft = n_draft, .on = n_draft > 0};
@@ -29,6 +31,22 @@ bool lp_speculation_wants(struct lp_speculation *s, bool *calibrate) {
     }
     *calibrate = s->on && ++s->n_steps % CALIBRATE == 0;
     return s->on && !*calibrate;
+}
+
+void lp_speculation_count(struct lp_speculation *s, int32_t n_draft, int32_t n_accepted) {
+    s->n_drafted += (uint64_t)n_draft;
+    s->n_accepted += (uint64_t)n_accepted;
+    for (int32_t i = 0; i < n_draft; i++) s->drafted_at[i]++;
+    for (int32_t i = 0; i < n_accepted; i++) s->accepted_at[i]++;
+    const uint64_t drafted = s->drafted_at[0], accepted = s->accepted_at[0];
+    if (s->has_warned || drafted < MIN_FIRST || accepted * 100 >= drafted * POOR_PERCENT) return;
+    s->has_warned = true;
+    lp_log(
+        LP_LOG_WARN,
+        "speculation: of the first drafts of a step only %llu of %llu were accepted; the MTP layer "
+        "is too coarse (limpid inspect says how many bits it has), does not belong to this model, "
+        "or the requests sample at a high temperature",
+        (unsigned long long)accepted, (unsigned long long)drafted);
 }
 
 void lp_speculation_note(struct lp_speculation *s, bool drafted, double tokens, double step_s,

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "limpid.h"
+
 struct lp_speculation {
     int32_t n_draft; // 0 = never
     bool on;
@@ -19,11 +21,16 @@ struct lp_speculation {
     double plain_s, plain_tokens; // of calibrating steps
     int32_t n_plain, n_drafting;  // how many steps these are
     uint64_t n_drafted, n_accepted, n_switches;
+    uint64_t drafted_at[LIMPID_MAX_DRAFT], accepted_at[LIMPID_MAX_DRAFT]; // by place in a step
+    bool has_warned;                                                      // of the first place
 };
 
 void lp_speculation_init(struct lp_speculation *s, int32_t n_draft);
 // Whether the next step of answers shall verify drafts. *calibrate: it could, but runs plain.
 bool lp_speculation_wants(struct lp_speculation *s, bool *calibrate);
+// What became of a sequence's n_draft drafts: the first n_accepted came true. Warns once when the very
+// first ones seldom do: then the MTP layer does not know what the model says, whatever its speed.
+void lp_speculation_count(struct lp_speculation *s, int32_t n_draft, int32_t n_accepted);
 // What a step of answers alone (no prompt tokens) took. tokens: that it gave; draft_s: the part of
 // step_s that made the next drafts.
 void lp_speculation_note(struct lp_speculation *s, bool drafted, double tokens, double step_s,

@@ -150,6 +150,23 @@ static void put_row(struct lp_bytes *out, const struct row *row, const limpid_en
     }
 }
 
+// By place in a step, as far as there were any.
+static void put_drafts_at(struct lp_bytes *out, const limpid_engine_stats *stats) {
+    const struct {
+        const char *name, *help;
+        const uint64_t *at;
+    } series[] = {{"limpid_draft_position_tokens_total", "Drafted tokens, by place in their step",
+                   stats->drafted_at},
+                  {"limpid_draft_position_accepted_total", "Those of them that were accepted",
+                   stats->accepted_at}};
+    for (size_t s = 0; s < sizeof series / sizeof series[0]; s++) {
+        put_head(out, series[s].name, "counter", series[s].help);
+        for (int i = 0; i < LIMPID_MAX_DRAFT && (i == 0 || stats->drafted_at[i]); i++)
+            lp_bytes_printf(out, "%s{position=\"%d\"} %llu\n", series[s].name, i + 1,
+                            (unsigned long long)series[s].at[i]);
+    }
+}
+
 // Prometheus' buckets are cumulative, and the last one is +Inf whatever the engine's is.
 static void put_histogram(struct lp_bytes *out, const char *name, const char *help,
                           const limpid_histogram *h) {
@@ -236,6 +253,7 @@ bool lp_metrics_write(struct lp_bytes *out, const limpid_engine_stats *stats,
              "Accepted part of all drafted tokens since the start");
     put_real(out, "limpid_draft_acceptance_ratio",
              ratio(stats->accepted_tokens, stats->draft_tokens));
+    put_drafts_at(out, stats);
     for (size_t i = 0; i < sizeof histograms / sizeof histograms[0]; i++)
         put_histogram(out, histograms[i].name, histograms[i].help,
                       (const limpid_histogram *)((const char *)stats + histograms[i].at));

@@ -150,6 +150,36 @@ static void without_drafts_it_is_never_on(void **state) {
     assert_int_equal(s.n_switches, 0);
 }
 
+// How acceptance falls from place to place, and that a poor first place is told of once.
+static void acceptance_is_counted_by_place(void **state) {
+    (void)state;
+    struct lp_speculation s;
+    lp_speculation_init(&s, 3);
+    lp_speculation_count(&s, 3, 2);
+    lp_speculation_count(&s, 2, 0);
+    lp_speculation_count(&s, 0, 0); // nothing was drafted
+    lp_speculation_count(&s, 3, 3);
+    const uint64_t drafted[] = {3, 3, 2, 0}, accepted[] = {2, 2, 1, 0};
+    assert_memory_equal(s.drafted_at, drafted, sizeof drafted);
+    assert_memory_equal(s.accepted_at, accepted, sizeof accepted);
+    assert_int_equal(s.n_drafted, 8);
+    assert_int_equal(s.n_accepted, 5);
+    assert_false(s.has_warned);
+}
+
+static void seldom_right_first_drafts_are_warned_of(void **state) {
+    (void)state;
+    struct lp_speculation s;
+    lp_speculation_init(&s, 1);
+    for (int i = 0; i < 1000; i++) lp_speculation_count(&s, 1, i % 5 < 2); // 40 of 100
+    assert_false(s.has_warned);
+    lp_speculation_init(&s, 2);
+    for (int i = 0; i < 199; i++) lp_speculation_count(&s, 2, i % 3 == 0);
+    assert_false(s.has_warned); // too few to say
+    lp_speculation_count(&s, 2, 0);
+    assert_true(s.has_warned);
+}
+
 static int quiet(void **state) {
     (void)state;
     lp_log_set_level(LP_LOG_ERROR);
@@ -162,6 +192,8 @@ int main(void) {
                                        cmocka_unit_test(what_was_off_is_tried_again),
                                        cmocka_unit_test(prompts_beside_answers),
                                        cmocka_unit_test(one_step_is_no_judgement),
-                                       cmocka_unit_test(without_drafts_it_is_never_on)};
+                                       cmocka_unit_test(without_drafts_it_is_never_on),
+                                       cmocka_unit_test(acceptance_is_counted_by_place),
+                                       cmocka_unit_test(seldom_right_first_drafts_are_warned_of)};
     return cmocka_run_group_tests(tests, quiet, NULL);
 }
