@@ -159,7 +159,7 @@ static lp_status take_up(struct lp_seq *seq, int32_t id, bool *ended, struct lp_
         t->stop_met = lp_stop_push(&t->stop, lp_bytes_view(&t->decoded), &t->text, &ok);
     if (!ok) return out_of_memory(err);
     bool full = seq->n_tokens - seq->n_prompt >= r->options.max_tokens ||
-                seq->n_tokens > r->engine->n_context;
+                seq->n_tokens >= r->engine->n_context;
     if (t->stop_met >= 0)
         t->finish_reason = "stop";
     else if (full)

@@ -1,9 +1,11 @@
 // Engines at work: their thread, full queues, time limits, clients that go, numbers that go bad.
 #include "lp_test.h"
 
+#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "engine/engine.h"
 
@@ -466,6 +468,173 @@ static void hits_of_every_kind_of_state_equal_the_cold_run(void **state) {
     }
 }
 
+// ---- what comes back from disk
+
+static void remove_folder(const char *dir) {
+    char path[512];
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (struct dirent *entry; (entry = readdir(d));) {
+        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
+        unlink(path);
+    }
+    closedir(d);
+    assert_int_equal(rmdir(dir), 0);
+}
+
+// Three pages and a bit, known to another engine alone, through a cache directory.
+static void check_from_disk(limpid_model *of, int32_t speculate) {
+    enum { N = 3 * LP_KV_PAGE_TOKENS + 9 };
+    char dir[] = "/tmp/limpid-loop-XXXXXX";
+    limpid_error err;
+    limpid_engine *engine;
+    limpid_engine_options o = limpid_engine_default_options();
+    int32_t tokens[N];
+    const int32_t n_vocab = limpid_model_get_info(of).n_vocab;
+    const size_t n_bytes = HIT_ANSWER * (size_t)n_vocab * sizeof(float);
+    struct answer cold = {.logits = malloc(n_bytes)}, warm = {.logits = malloc(n_bytes)};
+    assert_non_null(mkdtemp(dir));
+    o.n_context = 2 * N;
+    o.deterministic = true;
+    o.speculate = speculate;
+    o.cache_dir = dir;
+    make_prompt(tokens, N, N, n_vocab);
+    for (int run = 0; run < 2; run++) {
+        struct answer *answer = run ? &warm : &cold;
+        if (limpid_engine_new(&engine, of, &o, &err)) fail_msg("%s", err.text);
+        answer_alone(engine, tokens, N, answer);
+        assert_int_equal(answer->n, HIT_ANSWER);
+        assert_int_equal(answer->n_cached, run ? 3 * LP_KV_PAGE_TOKENS - (speculate > 0) : 0);
+        assert_int_equal(limpid_engine_get_stats(engine).cached_disk_tokens,
+                         run ? 3 * LP_KV_PAGE_TOKENS : 0);
+        limpid_engine_free(engine, NULL);
+    }
+    assert_memory_equal(warm.ids, cold.ids, sizeof cold.ids);
+    assert_memory_equal(warm.logits, cold.logits, n_bytes);
+    free(cold.logits);
+    free(warm.logits);
+    remove_folder(dir);
+}
+
+// Every kind of state, with a draft layer that is idle (its state is not kept) and one that works.
+static void what_comes_back_from_disk_equals_the_cold_run(void **state) {
+    (void)state;
+    static const char *const files[] = {"ds2_lite", "llama", "glm45", "dsa_shared", "ds32"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        char path[64];
+        limpid_error err;
+        limpid_model *golden;
+        snprintf(path, sizeof path, "tests/golden/%s.gguf", files[i]);
+        if (limpid_model_open(&golden, path, NULL, &err)) fail_msg("%s", err.text);
+        check_from_disk(golden, 0);
+        if (limpid_model_get_info(golden).n_draft_layers) check_from_disk(golden, 2);
+        limpid_model_close(golden);
+    }
+}
+
+// ---- ends
+
+static void requests_end_on_every_route(void **state) {
+    (void)state;
+    static const char *const routes[] = {"auto", "expanded", "absorbed", "dense"};
+    for (size_t r = 0; r < sizeof routes / sizeof routes[0]; r++) {
+        limpid_error err;
+        limpid_engine_options eo = limpid_engine_default_options();
+        eo.route = routes[r];
+        eo.max_seqs = 4;
+        eo.no_prefix_cache = r % 2;
+        limpid_engine *engine = engine_with(&eo);
+        limpid_request *requests[20];
+        int32_t ids[16];
+        int n;
+        for (int i = 0; i < 20; i++) {
+            limpid_request_options o = asking(1 + i % 7);
+            o.n_tokens = 1 + (size_t)i % 16;
+            requests[i] = submit(engine, &o);
+        }
+        for (int i = 0; i < 20; i++) {
+            assert_int_equal(collect(requests[i], 0, ids, &n, &err), LIMPID_OK);
+            assert_int_equal(n, 1 + i % 7);
+            limpid_request_free(requests[i]);
+        }
+        assert_pages_are_back(engine);
+        if (eo.no_prefix_cache) assert_int_equal(limpid_engine_get_stats(engine).pages_cached, 0);
+        limpid_engine_free(engine, &err);
+    }
+}
+
+// A sequence that fills its context ends there, with nothing shifted, and leaves nothing behind; the
+// context is whole for each, not divided by the places.
+static void a_full_context_ends_and_the_next_request_works(void **state) {
+    (void)state;
+    enum { CONTEXT = 150 };
+    for (int way = 0; way < 4; way++) {
+        limpid_error err;
+        limpid_event event;
+        limpid_engine_options eo = limpid_engine_default_options();
+        eo.n_context = CONTEXT; // and as many tokens in the cache: for one such sequence
+        eo.max_seqs = 2;
+        eo.deterministic = true;
+        eo.no_prefix_cache = way & 1;
+        eo.speculate = way & 2;
+        limpid_engine *engine = engine_with(&eo);
+        struct caller before = {.engine = engine}, after = before;
+        call(&before);
+        limpid_request_options o = asking(100000);
+        limpid_request *both[2] = {submit(engine, &o), submit(engine, &o)};
+        for (int i = 0; i < 2; i++) {
+            int n = 0;
+            do {
+                if (limpid_request_next(both[i], &event, &err)) fail_msg("%s", err.text);
+                n += event.kind == LIMPID_EVENT_TOKEN;
+            } while (event.kind != LIMPID_EVENT_DONE);
+            assert_string_equal(event.finish_reason, "length");
+            assert_int_equal(event.n_prompt + event.n_generated, CONTEXT);
+            assert_int_equal(n, event.n_generated);
+            limpid_request_free(both[i]);
+        }
+        call(&after);
+        assert_int_equal(after.n, before.n);
+        assert_memory_equal(after.ids, before.ids, (size_t)before.n * sizeof *before.ids);
+        assert_pages_are_back(engine);
+        limpid_engine_free(engine, &err);
+    }
+}
+
+// Whatever kind of step a sequence is in when its client goes: a prompt in pieces, an answer, drafts,
+// a grammar. It is out before the next one, and so is one that never ran.
+static void who_goes_in_any_kind_of_step_leaves_nothing(void **state) {
+    (void)state;
+    for (int way = 0; way < 8; way++)
+        for (int steps = 0; steps < 7; steps++) {
+            limpid_error err;
+            limpid_engine_options eo = limpid_engine_default_options();
+            eo.chunk = way & 1 ? 5 : 512; // 16 tokens of prompt: four steps, or one
+            eo.speculate = way & 2;
+            eo.max_seqs = 1;
+            limpid_engine *engine = engine_with(&eo);
+            limpid_request_options o = asking(400), waits = asking(4);
+            int left = steps, none = 0;
+            if (way & 4) {
+                o.grammar_kind = "regex";
+                o.grammar = "[a-z ]*";
+                o.grammar_len = strlen(o.grammar);
+            }
+            o.is_gone = waits.is_gone = gone_after;
+            o.user = &left;
+            waits.user = &none;
+            limpid_request *request = submit(engine, &o), *waiting = submit(engine, &waits);
+            int64_t n_active = 1;
+            for (int step = 0; step <= steps; step++)
+                if (limpid_engine_step(engine, &n_active, &err)) fail_msg("%s", err.text);
+            assert_int_equal(n_active, 0);
+            assert_pages_are_back(engine);
+            limpid_request_free(request);
+            limpid_request_free(waiting);
+            limpid_engine_free(engine, &err);
+        }
+}
+
 static void events_are_told(void *user) {
     ++*(atomic_int *)user;
 }
@@ -519,6 +688,10 @@ int main(void) {
         cmocka_unit_test(drafts_behind_a_hit_are_those_of_a_cold_run),
         cmocka_unit_test(hits_of_every_length_equal_the_cold_run),
         cmocka_unit_test(hits_of_every_kind_of_state_equal_the_cold_run),
+        cmocka_unit_test(what_comes_back_from_disk_equals_the_cold_run),
+        cmocka_unit_test(requests_end_on_every_route),
+        cmocka_unit_test(a_full_context_ends_and_the_next_request_works),
+        cmocka_unit_test(who_goes_in_any_kind_of_step_leaves_nothing),
         cmocka_unit_test(a_caller_may_be_told_of_events),
         cmocka_unit_test(the_self_check_passes_and_leaves_nothing)};
     return cmocka_run_group_tests(tests, open_model, close_model);
