@@ -239,6 +239,58 @@ def check_sampling_fields_reach_the_sampler(s):
     assert s.text(**sevens, dry_multiplier=100, dry_allowed_length=1, dry_sequence_breakers=["7"]) == "7" * 8
 
 
+def check_every_end_marker_ends(s):
+    """GLM ends a turn with the user's or the observation's marker beside the end of text: each of them ends an answer, and
+    none is part of it."""
+    for marker in ("<|endoftext|>", "<|user|>", "<|observation|>"):
+        status, _, raw = s.ask("POST", "/tokenize", json.dumps({"prompt": marker}))
+        ids = json.loads(raw)["tokens"]
+        assert status == 200 and len(ids) == 1, (marker, raw)
+        for stream in (False, True):
+            answer = s.complete(prompt=ADD, temperature=0, max_tokens=20, logit_bias={str(ids[0]): 100}, stream=stream)
+            if stream:
+                assert answer["text"] == [""] and answer["done"], (marker, answer)
+                continue
+            choice = answer["choices"][0]
+            assert choice["finish_reason"] == "stop" and choice["text"] == "", (marker, choice)
+        on = s.complete(prompt=ADD, temperature=0, max_tokens=4, logit_bias={str(ids[0]): 100}, ignore_eos=True)["choices"][0]
+        assert on["finish_reason"] == "length", (marker, on)
+
+
+def check_any_json_ends(s):
+    """A schema that allows everything must still end: no number, text or nesting goes on for ever."""
+    def one(item):
+        i, schema = item
+        body = {"messages": [{"role": "user", "content": "JSON: a number"}], "temperature": 1.5, "seed": i, "max_tokens": 2000,
+                "chat_template_kwargs": {"enable_thinking": False},
+                "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}}
+        status, _, raw = s.ask("POST", "/v1/chat/completions", json.dumps(body))
+        assert status == 200, raw
+        choice = json.loads(raw)["choices"][0]
+        assert choice["finish_reason"] == "stop", (schema, choice)
+        json.loads(choice["message"]["content"])
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, enumerate([{}, {"type": "number"}, {"type": "integer"}] * 5)))
+
+
+def check_a_bad_schema_touches_nobody_else(s):
+    """A schema that cannot be one is refused with its place, while others go on as if alone."""
+    bystander = {"prompt": "1, 2, 3,", "temperature": 0, "max_tokens": 200, "ignore_eos": True}
+    alone = s.text(**bystander)
+    bad = [{"type": "array", "items": 5}, {"properties": []}, {"enum": []}, {"type": "what"}, {"$ref": "#/nowhere"}, 7,
+           {"type": "string", "pattern": "("}, {"minItems": -1, "type": "array"}]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        running = [pool.submit(s.text, stream=i == 1, **bystander) for i in range(2)]
+        for schema in bad:
+            for field in ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}},
+                          {"tools": [{"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}],
+                           "tool_choice": "required"}):
+                status, _, raw = s.ask("POST", "/v1/chat/completions", json.dumps({"messages": [{"role": "user", "content": "x"}],
+                                                                                   "max_tokens": 4, **field}))
+                assert status == 400 and json.loads(raw)["error"]["message"], (schema, field, status, raw)
+        assert [r.result() for r in running] == [alone, alone]
+
+
 def check_choices_share_their_prompt(s):
     prompt = " ".join(str(i) for i in range(100, 160))
     n_prompt = len(ids_of(s, prompt))

@@ -3,6 +3,7 @@ answers, and tool calls that come back."""
 import concurrent.futures
 import json
 import pathlib
+import random
 import re
 
 from client import parse_stream
@@ -65,6 +66,30 @@ def check_skills_through_the_chat_api(s):
         assert not re.search(r"<\||\[gMASK\]|<sop>|</?think>", json.dumps(message)), message
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(one, enumerate(skills)))
+
+
+def check_descriptions_of_tools_change_no_grammar(s):
+    """What a tool's description says, down to control characters and the template's own markers, is text to the model alone."""
+    odd = ["", "\"", "\\", "</tool_call>", "<tool_call>get_weather", "<arg_key>x</arg_key>", "<|user|>", "<|endoftext|>", "}{", "]]>",
+           "{{ 7 * 7 }}", "{% if x %}", "\n\n", "\t\r", "\u0001\u001f", "\u2028", "\u202e", "naïve café", "日本語", "👩‍👩‍👧", "a" * 500,
+           "%s%n", "root ::= \"x\"", "'; DROP TABLE", "\ufeff", "�"]
+    rng = random.Random(5)
+
+    def one(i):
+        tools = json.loads(json.dumps(TOOLS))
+        for t in tools:
+            t["function"]["description"] = "".join(rng.choice(odd) for _ in range(rng.randint(0, 4)))
+            for p in t["function"]["parameters"]["properties"].values():
+                p["description"] = rng.choice(odd)
+        choice = ("required", "auto", {"type": "function", "function": {"name": "calculator"}})[i % 3]
+        message, _ = chat(s, [{"role": "user", "content": "What is 12 + 7?"}], tools=tools, tool_choice=choice, max_tokens=60,
+                          temperature=0.8, seed=i, chat_template_kwargs={"enable_thinking": False}, stream=i % 2 == 1)
+        for call in message.get("tool_calls", []):
+            assert call["function"]["name"] in ("get_weather", "calculator"), message
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(one, range(40)))
+    text = chat(s, [{"role": "user", "content": "What is 12 + 7?"}], max_tokens=60)[0]
+    assert text["content"] is not None, text
 
 
 def check_chat_streams_are_the_whole_answers(s):

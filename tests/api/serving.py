@@ -535,9 +535,43 @@ def check_settings_are_checked(limpid, model, options):
     assert run.returncode == 1 and run.stdout == "" and "lower --kv-tokens" in run.stderr, run
 
 
+def check_only_this_machine_is_listened_to(limpid, model, options):
+    """Without --host nobody else can connect: another address of the loopback is refused already. And with it everybody can."""
+    for host, open_to_all in ((), False), (("--host", "0.0.0.0"), True):
+        process = subprocess.Popen([limpid, "serve", model, "--port", "0", *host, *options], text=True, stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL)
+        try:
+            port = int(process.stdout.readline().rsplit(":", 1)[1])
+            socket.create_connection(("127.0.0.1", port), timeout=10).close()
+            try:
+                socket.create_connection(("127.0.0.2", port), timeout=10).close()
+                reached = True
+            except ConnectionRefusedError:
+                reached = False
+            assert reached == open_to_all, (host, reached)
+        finally:
+            process.kill()
+            process.communicate()
+
+
+def check_acceptance_is_told_by_position(limpid, model, options):
+    """How drafts fare at their first, second ... place in a step, which their sum hides."""
+    with Server(limpid, model, ["--speculate", "3", *options]) as s:
+        for _ in range(3):
+            s.complete(prompt="1, 2, 3, 4, 5, 6, 7,", temperature=0, max_tokens=60, ignore_eos=True)
+        m = s.metrics()
+        drafted = [m[f'limpid_draft_position_tokens_total{{position="{i}"}}'] for i in (1, 2, 3)]
+        accepted = [m[f'limpid_draft_position_accepted_total{{position="{i}"}}'] for i in (1, 2, 3)]
+        assert sum(drafted) == m["limpid_draft_tokens_total"] > 0, (drafted, m)
+        assert sum(accepted) == m["limpid_draft_tokens_accepted_total"], (accepted, m)
+        assert drafted == sorted(drafted, reverse=True) and accepted == sorted(accepted, reverse=True), (drafted, accepted)
+        assert 'limpid_draft_position_tokens_total{position="4"}' not in m
+        s.stop()
+
+
 def check_what_does_not_fit_is_refused_before_weights_are_read(limpid, model, options):
     """The plan stands alone on standard error, ahead of everything that loading says and draws."""
-    for more in ((), ("--prefetch",), ("--repack", "on"), ("--memory-budget", "16M")):
+    for more in ((), ("--prefetch",), ("--repack", "on"), ("--memory-budget", "18M")):
         run = subprocess.run([limpid, "serve", model, "--port", "0", "--kv-tokens", "500000000", "--log", "info", *more, *options],
                              text=True, capture_output=True, timeout=TIMEOUT_S)
         lines = run.stderr.splitlines()
