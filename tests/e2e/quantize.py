@@ -515,6 +515,15 @@ blk.2.ffn_gate_inp.weight = F16
         if open(there, "rb").read()[:4] != b"GGUF":
             yield "--force did not write"
 
+    def coarse_drafts(self):
+        """A draft layer of few bits is hardly ever right: whoever loads one is told, with the bits it has; of a fine one nothing."""
+        for preset, coarse in (("Q4_0", True), ("Q8_0", False)):
+            path = self.at(f"drafts-{preset}.gguf")
+            run([self.limpid, "quantize", MINI_MODEL, path, preset])
+            said = run([self.limpid, "run", path, "-p", "a", "-n", "1"]).stderr
+            if coarse != bool(re.search(r"the MTP layer \(block 5\) has 4\.\d bits per weight; .*keep it at 8 bits", said)):
+                yield f"{preset}: {said!r}"
+
     def interrupted(self):
         for number in (signal.SIGINT, signal.SIGTERM):
             p = subprocess.Popen([self.limpid, "quantize", MINI_MODEL, self.at("cut.gguf"), "Q4_K_M", "--threads", "1"],
@@ -545,7 +554,8 @@ def main():
         for preset in FILE_TYPES:
             checks.add(f"preset {preset}", case.preset, preset)
         for name in ("pure", "from_others", "rules", "bad_rules", "importances", "bad_importances", "damaged_importances", "output_is_read",
-                     "lossy", "factors", "folders", "folder_memory", "not_finite", "too_large", "integers", "dry_run", "mistakes", "interrupted"):
+                     "lossy", "factors", "folders", "folder_memory", "not_finite", "too_large", "integers", "dry_run", "mistakes", "coarse_drafts",
+                     "interrupted"):
             checks.add(name.replace("_", " "), getattr(case, name))
         checks.add("threads sampler", case.threads, case.path, "IQ4_XS")
         for name in ("dsa_full_dims", "ds3", "glm45", "qwen3"):
