@@ -36,9 +36,16 @@ struct signals {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool serving, stop;
-    double stop_s; // the longest that a stop may take
+    bool serving, stop, over; // over: nothing is left to watch for
+    double stop_s;            // the longest that a stop may take
 };
+
+static bool is_over(struct signals *s) {
+    pthread_mutex_lock(&s->lock);
+    bool over = s->over;
+    pthread_mutex_unlock(&s->lock);
+    return over;
+}
 
 // The first signal, or any while nothing is served. True: to be obeyed by a drain.
 static bool take_first(struct signals *s, int *number) {
@@ -68,7 +75,9 @@ static int take_second(const struct signals *s) {
 static void *watch_signals(void *user) {
     struct signals *s = user;
     int number;
-    if (take_first(s, &number)) number = take_second(s);
+    bool drains = take_first(s, &number);
+    if (drains && !is_over(s)) number = take_second(s);
+    if (is_over(s)) return NULL;
     if (!number)
         _exit(lp_fail_text("the engine's step has not ended %g s after the signal; the program "
                            "ends without it",
@@ -106,7 +115,10 @@ static void signals_wait(struct signals *s) {
 }
 
 static void signals_release(struct signals *s) {
-    pthread_cancel(s->thread); // in sigwait
+    pthread_mutex_lock(&s->lock);
+    s->over = true;
+    pthread_mutex_unlock(&s->lock);
+    pthread_kill(s->thread, SIGTERM); // blocked, so that it ends its wait and nothing else
     pthread_join(s->thread, NULL);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
