@@ -422,7 +422,7 @@ def check_health_turns_red_when_steps_take_too_long(limpid, model, options):
         assert "stalled" in seen
         status, headers, raw = slow.result()  # whoever waits is told, if it lasts
         assert status == 200 or (json.loads(raw)["error"]["code"] == "engine_stalled" and headers["Retry-After"]), raw
-        s.wait_until_idle(30)
+        s.wait_until_idle(TIMEOUT_S)
         assert s.ask("GET", "/health")[0] == s.ask("GET", "/health/live")[0] == 200
         assert "no step for" in s.stderr()
         s.stop()
