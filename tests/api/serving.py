@@ -122,7 +122,8 @@ def check_higher_priority_runs_first(limpid, model, options):
         ends = []
 
         def one(name, priority):
-            s.text(prompt="1, 2,", temperature=0, max_tokens=8, priority=priority)
+            # Long enough that the clients see the ends in their order, too.
+            s.text(prompt="1, 2,", temperature=0, max_tokens=96, ignore_eos=True, priority=priority)
             ends.append(name)
         first = running_stream(s)
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
