@@ -34,7 +34,7 @@ MODEL = ROOT / "models" / "mini-glm-dsa.gguf"
 client.TIMEOUT_S = 1800  # a sanitizer on a busy machine takes its time; a lost answer would never come
 OPTIONS = ["--max-seqs", "16", "--max-batch-tokens", "256", "--speculate", "2", "--drain-timeout", "60"]
 # Anonymous memory in the last fifth of the run beyond that of the second fifth, when all kinds of request have been seen.
-GROWTH_MB = 60
+GROWTH_MB = 16  # 1 to 2 are usual
 COMPLETION, CHAT = "/v1/completions", "/v1/chat/completions"
 PERSON = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}, "age": {"type": "integer"}},
           "required": ["name", "age"], "additionalProperties": False}
