@@ -55,7 +55,7 @@ run() {
 
 soak() { # PRESET
     build "$1" limpid || return 0
-    run "soak-$1" "$python" -B tests/e2e/soak.py "build/$1/limpid" --sanitizer --seconds "$seconds"
+    run "soak-$1" "$python" -B tests/e2e/soak.py "build/$1/limpid" --sanitizer --prompts long --seconds "$seconds"
     run "soak-loose-$1" "$python" -B tests/e2e/soak.py "build/$1/limpid" --sanitizer --loose --seconds $((seconds / 5))
 }
 

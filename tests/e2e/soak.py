@@ -3,10 +3,10 @@
 seeds, several choices, shared prefixes, conversations, answers held to a grammar, pre-emption (a small KV cache),
 speculation.
 
-    soak.py LIMPID [--sanitizer] [--seconds S] [--clients N] [--loose]
+    soak.py LIMPID [--sanitizer] [--seconds S] [--clients N] [--loose] [--prompts short|long]
 
-Every answer, greedy or seeded, must be the one that the same request got alone (--deterministic); none may be lost;
-at the end all pages are back and memory has not grown.
+Every answer, greedy or seeded, must be the one that the same request got alone (--deterministic) from a server without
+drafts and prefix cache; none may be lost; at the end all pages are back and memory has not grown.
 
 --loose: without --deterministic and without the prefix cache. An answer may then depend on what runs beside it, so it is
 held to what must be true of it alone: whole, valid UTF-8, of its grammar, within its bounds; and where all of the
@@ -217,6 +217,17 @@ def fill_the_cache(server, context):
     assert answer["usage"] == answer["usage"] | {"prompt_tokens": len(prompt), "completion_tokens": 8}, answer["usage"]
 
 
+def ask_alone(limpid, cases, context):
+    """Of a server of its own: one that has drafted for long may have found that it does not pay, and turned it off."""
+    options = ["--deterministic", "--ctx", str(context), "--no-prefix-cache"]
+    with Server(limpid, str(MODEL), options) as server:
+        for case in cases:
+            alone = ask(server, case)
+            case.check(alone, "alone")
+            case.alone = alone
+        server.stop()
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("limpid")
@@ -224,18 +235,18 @@ def main():
     parser.add_argument("--seconds", type=float, default=40)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--loose", action="store_true")
+    parser.add_argument("--prompts", choices=["short", "long"], help="default: short under a sanitizer, else long")
     args = parser.parse_args()
-    # Few pages, or nothing is pre-empted; a short run under a sanitizer has shorter prompts.
-    context, longest = (1280, 4000) if args.sanitizer and args.seconds < 300 else (4096, 14000) # tokens, characters
+    args.prompts = args.prompts or ("short" if args.sanitizer else "long")
+    # So few pages that something is pre-empted.
+    context, longest = (4096, 14000) if args.prompts == "long" else (1280, 4000)  # tokens, characters
     cases = make_cases(random.Random(5), longest)
     options = OPTIONS + ["--ctx", str(context), "--kv-tokens", str(context + 64),
                          "--no-prefix-cache" if args.loose else "--deterministic"]
+    if not args.loose:
+        ask_alone(args.limpid, cases, context)
     with Server(args.limpid, str(MODEL), options) as server:
         at_start = server.wait_until_idle(60)
-        for case in cases:
-            alone = ask(server, case)
-            case.check(alone, "alone")
-            case.alone = None if args.loose else alone
         answers, left, memory = put_under_load(server, cases, args)
         metrics = server.wait_until_idle(60)
         fill_the_cache(server, context)
