@@ -20,16 +20,11 @@
 // faster with VNNI.
 #define AMX_MIN_X 9
 
-LP_INLINE bool amx_takes(int n_x) {
 #if defined(LP_AMX_TILES)
-    return n_x >= AMX_MIN_X;
-#else
-    (void)n_x;
-    return false;
-#endif
-}
 
-#if defined(LP_AMX_TILES)
+LP_INLINE bool amx_takes(int n_x) {
+    return n_x >= AMX_MIN_X;
+}
 
 #define AMX_BEHIND 3
 #define AMX_RING 4 // groups whose sums are kept

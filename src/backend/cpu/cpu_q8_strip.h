@@ -611,6 +611,13 @@ LP_INLINE void product(const struct strip *strip, int64_t n_quads,
 
 #include "backend/cpu/cpu_q8_amx.h"
 
+#if !defined(LP_AMX_TILES)
+LP_INLINE bool amx_takes(int n_x) {
+    (void)n_x;
+    return false;
+}
+#endif
+
 // All n_x activation rows, MAX_TILE at a time; x[t] begins at quad 0 of the row, the piece at
 // first_quad.
 LP_INLINE void products(const struct strip *strip, int64_t n_quads, const void *const *x, int n_x,
