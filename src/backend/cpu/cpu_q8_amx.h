@@ -22,8 +22,16 @@
 
 #if defined(LP_AMX_TILES)
 
-LP_INLINE bool amx_takes(int n_x) {
-    return n_x >= AMX_MIN_X;
+// Whether rows are for the tiles: enough of them, equally far apart, and not so that they meet in few
+// sets of the cache. (Rows from here and there, as those of an expert, would have to be copied for
+// every strip, which was slower than VNNI.)
+LP_INLINE bool amx_takes(const void *const *x, int n_x) {
+    if (n_x < AMX_MIN_X) return false;
+    const ptrdiff_t stride = (const char *)x[1] - (const char *)x[0];
+    bool even = stride > 0 && stride % 4096 != 0;
+    for (int t = 2; t < n_x; t++)
+        even = even && (const char *)x[t] - (const char *)x[t - 1] == stride;
+    return even;
 }
 
 #define AMX_BEHIND 3
@@ -148,15 +156,6 @@ LP_INLINE void amx_product(const struct strip *strip, int64_t n_quads, struct am
         if (t < n_out) store_sums(out + t * LP_MAT_ROWS, acc[t], add);
 }
 
-// Whether rows x[0..15] are equally far apart, and not so that they meet in few sets of the cache.
-LP_INLINE bool amx_even(const void *const *x) {
-    const ptrdiff_t stride = (const char *)x[1] - (const char *)x[0];
-    bool even = stride > 0 && stride % 4096 != 0;
-    for (int t = 2; t < AMX_TILE; t++)
-        even = even && (const char *)x[t] - (const char *)x[t - 1] == stride;
-    return even;
-}
-
 // As `products` of cpu_q8_strip.h.
 LP_INLINE void amx_products(const struct strip *strip, int64_t n_quads, const void *const *x,
                             int n_x, int64_t first_quad, enum strip_kind kind, bool halves,
@@ -168,7 +167,7 @@ LP_INLINE void amx_products(const struct strip *strip, int64_t n_quads, const vo
     for (int t = 0; t < n_x; t += AMX_TILE, out += AMX_TILE * LP_MAT_ROWS) {
         const int n = n_x - t < AMX_TILE ? n_x - t : AMX_TILE;
         struct amx_rows rows = {(const uint8_t *)copy, sizeof copy[0]};
-        if (n == AMX_TILE && amx_even(x + t)) {
+        if (n == AMX_TILE) {
             rows.base = (const uint8_t *)((const struct lp_act_quad *)x[t] + first_quad);
             rows.stride = (size_t)((const char *)x[t + 1] - (const char *)x[t]);
         } else

@@ -172,7 +172,7 @@ LP_INLINE void tile_q8(const struct lp_weight_quad *panel, int n_rows, const voi
             struct strip strips[PIECE_QUADS];
             int64_t n_quads = lp_cpu_quads(n - at < LP_Q8_PIECE ? n - at : LP_Q8_PIECE);
             for (int64_t i = 0; i < n_quads; i++) {
-                struct source source = {.tiles = amx_takes(n_x)};
+                struct source source = {.tiles = amx_takes(x, n_x)};
                 for (int l = 0; l < LANES; l++)
                     source.rows[l] =
                         (const uint8_t *)(panel + clamped(r + l, n_rows) * CHUNK_QUADS +
@@ -333,7 +333,7 @@ LP_INLINE void block_q8(const struct q8_format *f, enum source_form form, const 
     struct source source = {.form = form,
                             .ahead = {.at = next ? next : w},
                             .lines = LANES / 8, // half
-                            .tiles = amx_takes(n_x)};
+                            .tiles = amx_takes(x, n_x)};
     for (int r = 0; r < n_rows; r += LANES) {
         start_strip(f, &source, w, row_bytes, r, n_rows, n_in);
         for (int64_t first = 0; first < n_in; first += LP_Q8_PIECE) {

@@ -612,8 +612,8 @@ LP_INLINE void product(const struct strip *strip, int64_t n_quads,
 #include "backend/cpu/cpu_q8_amx.h"
 
 #if !defined(LP_AMX_TILES)
-LP_INLINE bool amx_takes(int n_x) {
-    (void)n_x;
+LP_INLINE bool amx_takes(const void *const *x, int n_x) {
+    (void)x, (void)n_x;
     return false;
 }
 #endif
@@ -624,7 +624,7 @@ LP_INLINE void products(const struct strip *strip, int64_t n_quads, const void *
                         int64_t first_quad, enum strip_kind kind, bool halves, float offset,
                         struct ahead ahead, float *out) {
 #if defined(LP_AMX_TILES)
-    if (amx_takes(n_x)) {
+    if (amx_takes(x, n_x)) {
         amx_products(strip, n_quads, x, n_x, first_quad, kind, halves, ahead, out);
         return;
     }
