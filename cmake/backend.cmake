@@ -4,8 +4,12 @@ lp_folder(backend
           backend/ref/ref_device.c backend/ref/ref_norm_rope.c backend/ref/ref_matmul.c
           backend/ref/ref_attention.c backend/ref/ref_indexer.c backend/ref/ref_router.c
           backend/ref/ref_experts.c
-          ${LP_CPU_SOURCES}
+          ${LP_CPU_SOURCES} ${LP_CUDA_SOURCES}
   LINK lp_quant lp_base lp_trace)
 if(LP_CPU_SOURCES)
   target_compile_definitions(lp_backend PRIVATE LP_HAVE_CPU_BACKEND)
+endif()
+if(LIMPID_CUDA)
+  target_compile_definitions(lp_backend PRIVATE LIMPID_CUDA)
+  target_link_libraries(lp_backend PUBLIC CUDA::cudart_static)
 endif()

@@ -4,6 +4,8 @@ add_executable(limpid-faulty src/cli/main.c tests/clinic/fault.c tests/clinic/fa
 foreach(folder base trace quant gguf text grammar backend kv attention model hf engine doctor files serve cli)
   get_target_property(sources lp_${folder} SOURCES)
   get_target_property(definitions lp_${folder} COMPILE_DEFINITIONS)
+  list(FILTER sources EXCLUDE REGEX "/backend/cuda/") # its faults are the host's
+  list(REMOVE_ITEM definitions LIMPID_CUDA)
   target_sources(limpid-faulty PRIVATE ${sources})
   if(definitions)
     target_compile_definitions(limpid-faulty PRIVATE ${definitions})

@@ -16,6 +16,9 @@ if(LIMPID_SHARED)
   target_link_options(liblimpid_shared PRIVATE -Wl,--version-script=${map})
   target_link_libraries(liblimpid_shared PRIVATE PkgConfig::PCRE2 PkgConfig::JANSSON PkgConfig::XXHASH
                                                  PkgConfig::LIBURING PkgConfig::HWLOC Threads::Threads m)
+  if(LIMPID_CUDA)
+    target_link_libraries(liblimpid_shared PRIVATE CUDA::cudart_static)
+  endif()
   list(APPEND libraries liblimpid_shared)
 endif()
 

@@ -6,6 +6,9 @@
 static const struct lp_backend *const backends[] = {
     &lp_backend_cpu,
     &lp_backend_ref,
+#ifdef LIMPID_CUDA
+    &lp_backend_cuda,
+#endif
 };
 
 #ifdef LIMPID_FAULTS
@@ -19,6 +22,16 @@ const struct lp_backend *lp_backend_find(const char *name) {
     for (size_t i = 0; i < sizeof backends / sizeof backends[0]; i++)
         if (strcmp(backends[i]->name, name) == 0) return backends[i];
     return NULL;
+}
+
+lp_status lp_backend_choose(const struct lp_backend **out, const char *name, struct lp_err *err) {
+    *out = lp_backend_find(name ? name : "cpu");
+    if (*out) return LP_OK;
+    if (strcmp(name, "cuda") == 0)
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                          "this build has no CUDA backend; build limpid with -DLIMPID_CUDA=ON, or use "
+                          "--backend cpu");
+    return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu, cuda or ref", name);
 }
 
 bool lp_cache_type_fits(lp_type type, int32_t width) {

@@ -15,7 +15,8 @@
 //       bfloat16; by how much it rounds, lp_backend.kernel tells.
 //   B4. NaN and infinity go through: a non-finite input gives a non-finite output in that row.
 //   B5. Operations do not fail: sizes and types were checked when the plan was made (supports). No
-//       operation allocates; scratch comes from the device, sized by lp_backend.reserve.
+//       operation allocates; scratch comes from the device, sized by lp_backend.reserve. A device that
+//       is not the host's own may break while they run: lp_backend.failed tells, after the step.
 // One thread at a time calls a device.
 #ifndef LP_BACKEND_BACKEND_H
 #define LP_BACKEND_BACKEND_H
@@ -347,7 +348,7 @@ struct lp_attention_kernel {
 };
 
 struct lp_backend {
-    const char *name; // "ref", "cpu"
+    const char *name; // "ref", "cpu", "cuda"
     // options: NULL for the defaults, all of them 0.
     lp_status (*open)(struct lp_device **out, const struct lp_device_options *options,
                       struct lp_err *err);
@@ -364,6 +365,12 @@ struct lp_backend {
     // From device memory to device memory.
     void (*copy)(struct lp_device *dev, void *to, const void *from, size_t n_bytes);
     bool host_memory; // buffers may be read in place, weights used where the file is mapped
+    // Bytes of the device's own memory that are free now, and all of it; 0 where that is not known. NULL
+    // with host_memory.
+    size_t (*memory)(struct lp_device *dev, size_t *total);
+    // Waits for the operations that were called, and says whether the device still works (B5). Once it
+    // has failed it stays so: operations do nothing, reads give NaN. Errors: IO. NULL: it cannot fail.
+    lp_status (*failed)(struct lp_device *dev, struct lp_err *err);
 
     // Packing a weight: all its bytes once more, in an order that depends on the kernel, for products
     // of the same bits. packed_bytes: of one matrix; 0 for a type that is used as it lies. pack: all
@@ -407,8 +414,12 @@ struct lp_device { // every backend's device begins with this
 
 extern const struct lp_backend lp_backend_ref;
 extern const struct lp_backend lp_backend_cpu;
+extern const struct lp_backend lp_backend_cuda; // in builds with LIMPID_CUDA
 
-// "ref", "cpu"; NULL for an unknown name.
+// "ref", "cpu", "cuda"; NULL for an unknown name and for a backend that this build has not.
 const struct lp_backend *lp_backend_find(const char *name);
+// The same, with a sentence. name NULL: "cpu". Errors: INVALID (no such backend), UNSUPPORTED (not in
+// this build).
+lp_status lp_backend_choose(const struct lp_backend **out, const char *name, struct lp_err *err);
 
 #endif

@@ -25,10 +25,9 @@ static bool parse_kv_type(const char *name, lp_type *out) {
 }
 
 static lp_status open_device(struct lp_inspect *in, const struct lp_common *c, struct lp_err *err) {
-    const struct lp_backend *backend = lp_backend_find(c->backend);
-    if (!backend)
-        return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref",
-                          c->backend);
+    const struct lp_backend *backend;
+    lp_status status = lp_backend_choose(&backend, c->backend, err);
+    if (status) return status;
     struct lp_device_options options = {.n_threads = (int)c->threads, .cpu_level = c->cpu_level};
     return backend->open(&in->dev, &options, err);
 }

@@ -37,13 +37,12 @@ int32_t lp_exam_layer_of(const struct lp_gguf_tensor *tensor) {
 
 static lp_status open_devices(struct lp_exam *exam, struct lp_err *err) {
     const struct lp_doctor_options *o = exam->options;
-    const struct lp_backend *fast = lp_backend_find(o->backend ? o->backend : "cpu");
-    if (!fast)
-        return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref",
-                          o->backend);
+    const struct lp_backend *fast;
+    lp_status status = lp_backend_choose(&fast, o->backend, err);
+    if (status) return status;
     struct lp_device_options options = {.n_threads = o->n_threads,
                                         .cpu_level = o->cpu_level ? o->cpu_level : "auto"};
-    lp_status status = fast->open(&exam->fast, &options, err);
+    status = fast->open(&exam->fast, &options, err);
     return status ? status : lp_backend_ref.open(&exam->ref, &options, err);
 }
 

@@ -59,10 +59,9 @@ lp_status lp_open_options_read(struct lp_open_options *out, const limpid_model_o
 
 lp_status lp_open_options_device(const struct lp_open_options *read, const limpid_model_options *o,
                                  struct lp_device **out, struct lp_err *err) {
-    const struct lp_backend *backend = lp_backend_find(o->backend ? o->backend : "cpu");
-    if (!backend)
-        return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref",
-                          o->backend);
+    const struct lp_backend *backend;
+    lp_status status = lp_backend_choose(&backend, o->backend, err);
+    if (status) return status;
     struct lp_device_options options = {.n_threads = o->n_threads,
                                         .cpu_level = o->cpu_level ? o->cpu_level : "auto"};
     if (!lp_pin_parse(o->pin ? o->pin : "auto", &options.pin))

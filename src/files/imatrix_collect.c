@@ -79,10 +79,9 @@ static lp_status check_output(const struct run *r, const char *path, struct lp_e
 }
 
 static lp_status open_device(struct run *r, struct lp_err *err) {
-    const struct lp_backend *backend = lp_backend_find(r->o->backend);
-    if (!backend)
-        return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu or ref",
-                          r->o->backend);
+    const struct lp_backend *backend;
+    lp_status status = lp_backend_choose(&backend, r->o->backend, err);
+    if (status) return status;
     return backend->open(
         &r->dev, &(struct lp_device_options){.n_threads = r->o->n_threads, .cpu_level = "auto"},
         err);

@@ -282,7 +282,7 @@ class Case:
                 (1, [model, "-f", self.text, "-o", self.path("no/x.gguf")], "cannot write"),
                 (1, [model, "-f", self.path("none.txt"), "-o", self.path("x.gguf")], "none.txt"),
                 (1, [model, "-f", self.text, "-o", self.path("x.gguf"), "--chunk", "9999"], "less than one chunk of 9999"),
-                (1, [model, "-f", self.text, "-o", self.path("x.gguf"), "--chunk", "16", "--backend", "gpu"], "expected cpu or ref"),
+                (1, [model, "-f", self.text, "-o", self.path("x.gguf"), "--chunk", "16", "--backend", "gpu"], "expected cpu, cuda or ref"),
                 (1, [self.text, "-f", self.text, "-o", self.path("x.gguf")], "")):
             said = run([self.limpid, "imatrix", *words], status=status).stderr
             if say not in said or os.path.exists(self.path("x.gguf")):

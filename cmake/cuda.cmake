@@ -1,0 +1,25 @@
+# The compiler for backend/cuda. One build serves several generations of GPUs; a quick build for one:
+# -DCMAKE_CUDA_ARCHITECTURES=90a.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES 80-real 89-real 90a-real 100-real 120)
+endif()
+if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit REQUIRED)
+set(CMAKE_CUDA_STANDARD 17)
+set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3")
+set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O2 -g")
+# Strict arithmetic on the device too: no contraction that the source did not ask for; division, square
+# root and subnormals as IEEE has them (nvcc's defaults).
+add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-fno-exceptions,-fno-rtti,-fno-strict-aliasing,-Wall>")
+
+set(LP_CUDA_SOURCES backend/cuda/cuda_device.c backend/cuda/cuda_elementwise.cu backend/cuda/cuda_matmul.cu
+                    backend/cuda/cuda_experts.cu backend/cuda/cuda_router.cu backend/cuda/cuda_attention.cu
+                    backend/cuda/cuda_indexer.cu)
+string(REGEX REPLACE "-(real|virtual)" "" architectures "${CMAKE_CUDA_ARCHITECTURES}")
+list(JOIN architectures ", " architectures)
+set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_device.c PROPERTIES
+                            COMPILE_DEFINITIONS "LP_CUDA_ARCHITECTURES=\"${architectures}\"")

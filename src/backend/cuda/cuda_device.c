@@ -1,0 +1,350 @@
+// The cuda device: opening it, its memory, copies between it and the host, its errors, the table of
+// operations.
+#include "backend/cuda/cuda_device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "quant/codebooks.h"
+
+#define STAGING_BYTES ((size_t)16 << 20)
+#define SMALL_COPY_BYTES ((size_t)64 << 10) // the driver stages these itself
+#define HEAD_GROUP_BYTES ((size_t)256 << 20) // keys and values of the expanded form
+#define SCORE_BYTES ((size_t)64 << 20)       // of the indexer
+
+bool lp_cuda_note(struct lp_cuda_device *dev, cudaError_t error, const char *where) {
+    if (error != cudaSuccess && dev->error == cudaSuccess) {
+        dev->error = error;
+        dev->error_where = where;
+    }
+    return dev->error == cudaSuccess;
+}
+
+// ---- opening
+
+static lp_status explain_no_device(cudaError_t error, struct lp_err *err) {
+    int driver = 0, runtime = 0;
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (error == cudaErrorInsufficientDriver && driver == 0)
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                          "no NVIDIA driver is installed or reachable here; install one, or use "
+                          "--backend cpu");
+    if (error == cudaErrorInsufficientDriver)
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                          "the NVIDIA driver supports CUDA %d.%d, this build needs %d.%d; update the "
+                          "driver, or use --backend cpu",
+                          driver / 1000, driver / 10 % 100, runtime / 1000, runtime / 10 % 100);
+    if (error == cudaErrorNoDevice)
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                          "no NVIDIA GPU was found (CUDA_VISIBLE_DEVICES may hide it); use --backend "
+                          "cpu");
+    return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                      "the NVIDIA GPU cannot be used: %s; see nvidia-smi, or use --backend cpu",
+                      cudaGetErrorString(error));
+}
+
+static lp_status explain_kernels(const struct lp_cuda_device *dev, cudaError_t error,
+                                 struct lp_err *err) {
+    if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
+        error == cudaErrorUnsupportedPtxVersion)
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                          "this build has no kernels for %s (sm_%d%d), only for architectures %s; "
+                          "build with -DCMAKE_CUDA_ARCHITECTURES=%d%d, or use --backend cpu",
+                          dev->name, dev->major, dev->minor, LP_CUDA_ARCHITECTURES, dev->major,
+                          dev->minor);
+    return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                      "kernels cannot be started on %s: %s; see nvidia-smi, or use --backend cpu",
+                      dev->name, cudaGetErrorString(error));
+}
+
+static cudaError_t make_tables(struct lp_cuda_device *dev) {
+    static struct lp_cuda_tables host; // 33 kB; every device gets the same
+    memcpy(host.iq2xxs, lp_codebooks_iq2xxs, sizeof host.iq2xxs);
+    memcpy(host.iq2xs, lp_codebooks_iq2xs, sizeof host.iq2xs);
+    memcpy(host.iq2s, lp_codebooks_iq2s, sizeof host.iq2s);
+    memcpy(host.iq1s, lp_codebooks_iq1s, sizeof host.iq1s);
+    memcpy(host.iq3xxs, lp_codebooks_iq3xxs, sizeof host.iq3xxs);
+    memcpy(host.iq3s, lp_codebooks_iq3s, sizeof host.iq3s);
+    memcpy(host.signs, lp_codebooks_signs, sizeof host.signs);
+    memcpy(host.iq4_nl, lp_codebooks_iq4_nl, sizeof host.iq4_nl);
+    memcpy(host.fp4, lp_codebooks_fp4, sizeof host.fp4);
+    void *tables = NULL;
+    cudaError_t error = cudaMalloc(&tables, sizeof host);
+    dev->tables = tables;
+    return error ? error : cudaMemcpy(tables, &host, sizeof host, cudaMemcpyHostToDevice);
+}
+
+static cudaError_t make_resources(struct lp_cuda_device *dev) {
+    cudaError_t error = cudaStreamCreateWithFlags(&dev->stream, cudaStreamNonBlocking);
+    for (int i = 0; i < 2 && !error; i++) {
+        error = cudaMallocHost(&dev->staging[i], STAGING_BYTES);
+        if (!error) error = cudaEventCreateWithFlags(&dev->staged[i], cudaEventDisableTiming);
+    }
+    return error ? error : make_tables(dev);
+}
+
+static void cuda_close(struct lp_device *device);
+
+static lp_status cuda_open(struct lp_device **out, const struct lp_device_options *options,
+                           struct lp_err *err) {
+    (void)options; // threads and instruction sets of the CPU
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (!error && count == 0) error = cudaErrorNoDevice;
+    if (error) return explain_no_device(error, err);
+    struct lp_cuda_device *dev = lp_alloc(1, sizeof *dev);
+    if (!dev) return lp_err_memory(err, sizeof *dev, "the cuda device");
+    dev->base.backend = &lp_backend_cuda;
+    struct cudaDeviceProp prop;
+    error = cudaGetDeviceProperties(&prop, dev->number);
+    if (!error) error = cudaSetDevice(dev->number);
+    lp_status status = error ? explain_no_device(error, err) : LP_OK;
+    if (!status) {
+        snprintf(dev->name, sizeof dev->name, "%.*s", (int)sizeof dev->name - 1, prop.name);
+        dev->major = prop.major;
+        dev->minor = prop.minor;
+        error = lp_cuda_probe_kernels();
+        if (error) status = explain_kernels(dev, error, err);
+    }
+    if (!status && (error = make_resources(dev)))
+        status = lp_err_set(err, LP_STATUS_MEMORY,
+                            "%s has no room for the backend's own buffers: %s; other programs may "
+                            "use its memory (nvidia-smi)",
+                            dev->name, cudaGetErrorString(error));
+    if (status) {
+        cuda_close(&dev->base);
+        return status;
+    }
+    *out = &dev->base;
+    return LP_OK;
+}
+
+static void release_scratch(struct lp_cuda_scratch *s) {
+    void *blocks[] = {s->latents, s->keys,       s->values, s->scores,
+                      s->hidden,  s->expert_out, s->pairs,  s->pair_begin};
+    for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) cudaFree(blocks[i]);
+    *s = (struct lp_cuda_scratch){0};
+}
+
+static void cuda_close(struct lp_device *device) {
+    if (!device) return;
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    if (dev->stream) cudaStreamSynchronize(dev->stream);
+    release_scratch(&dev->scratch);
+    cudaFree((void *)(uintptr_t)dev->tables);
+    for (int i = 0; i < 2; i++) {
+        if (dev->staging[i]) cudaFreeHost(dev->staging[i]);
+        if (dev->staged[i]) cudaEventDestroy(dev->staged[i]);
+    }
+    if (dev->stream) cudaStreamDestroy(dev->stream);
+    lp_free(dev);
+}
+
+// ---- memory
+
+static void *take(struct lp_cuda_scratch *s, int64_t n, int64_t m, bool *ok) {
+    size_t bytes;
+    void *block = NULL;
+    if (n == 0 || m == 0) return NULL;
+    if (__builtin_mul_overflow((size_t)n, (size_t)m * sizeof(float), &bytes) ||
+        cudaMalloc(&block, bytes) != cudaSuccess) {
+        cudaGetLastError(); // the caller says it; no error of a later launch
+        *ok = false;
+        return NULL;
+    }
+    s->bytes += bytes;
+    return block;
+}
+
+// How many of `most` pieces of n_floats fit in n_bytes; at least one.
+static int64_t pieces(size_t n_bytes, int64_t n_floats, int64_t most) {
+    int64_t fit = n_floats > 0 ? (int64_t)(n_bytes / sizeof(float)) / n_floats : most;
+    fit = fit < most ? fit : most;
+    return fit < 1 ? 1 : fit;
+}
+
+static bool take_scratch(struct lp_cuda_scratch *s, const struct lp_reserve *need) {
+    bool ok = true;
+    const int64_t n = need->n_context, pairs = need->n_rows * need->n_used;
+    s->head_group = pieces(HEAD_GROUP_BYTES, n * (need->nope + need->v_dim), need->n_heads);
+    s->score_rows = pieces(SCORE_BYTES, n, need->n_rows);
+    if (need->nope) { // latent attention
+        s->latents = take(s, n, need->latent + need->rope, &ok);
+        s->keys = take(s, s->head_group * n, need->nope, &ok);
+        s->values = take(s, s->head_group * n, need->v_dim, &ok);
+    }
+    if (need->index_heads) s->scores = take(s, s->score_rows, n, &ok);
+    if (need->n_experts && need->n_used) {
+        s->hidden = take(s, pairs, need->expert_width, &ok);
+        s->expert_out = take(s, pairs, need->n_embd, &ok);
+        s->pairs = take(s, pairs, 1, &ok);
+        s->pair_begin = take(s, need->n_experts + 1, 1, &ok);
+    }
+    return ok;
+}
+
+static lp_status cuda_reserve(struct lp_device *device, const struct lp_reserve *given,
+                              struct lp_err *err) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    struct lp_cuda_scratch grown = {0};
+    struct lp_reserve need = *given;
+    if (!need.n_embd) need.n_embd = need.max_width;
+    need = lp_reserve_merge(dev->sizes, &need); // another engine may still use what it asked for
+    cudaStreamSynchronize(dev->stream);
+    if (!take_scratch(&grown, &need)) {
+        release_scratch(&grown);
+        return lp_err_set(err, LP_STATUS_MEMORY,
+                          "out of memory on %s: scratch for %lld rows and %lld positions; lower "
+                          "--chunk or --ctx",
+                          dev->name, (long long)need.n_rows, (long long)need.n_context);
+    }
+    release_scratch(&dev->scratch);
+    dev->scratch = grown;
+    dev->sizes = need;
+    return LP_OK;
+}
+
+static size_t cuda_scratch_bytes(const struct lp_device *device) {
+    return ((const struct lp_cuda_device *)device)->scratch.bytes;
+}
+
+static void *cuda_alloc(struct lp_device *device, size_t n_bytes) {
+    (void)device;
+    void *block = NULL;
+    if (cudaMalloc(&block, n_bytes ? n_bytes : 1) == cudaSuccess) return block;
+    cudaGetLastError();
+    return NULL;
+}
+
+static void cuda_free(struct lp_device *device, void *block) {
+    (void)device;
+    cudaFree(block); // waits for the kernels that use it
+}
+
+static size_t cuda_memory(struct lp_device *device, size_t *total) {
+    size_t left = 0;
+    (void)device;
+    if (cudaMemGetInfo(&left, total) != cudaSuccess) left = *total = 0;
+    return left;
+}
+
+// ---- copies
+
+// Through the pinned buffers, one being filled while the other is read.
+static void write_staged(struct lp_cuda_device *dev, char *to, const char *from, size_t n_bytes) {
+    for (int i = 0; n_bytes > 0; i ^= 1) {
+        size_t part = n_bytes < STAGING_BYTES ? n_bytes : STAGING_BYTES;
+        if (!lp_cuda_note(dev, cudaEventSynchronize(dev->staged[i]), "a copy to the device"))
+            return;
+        memcpy(dev->staging[i], from, part);
+        lp_cuda_note(dev,
+                     cudaMemcpyAsync(to, dev->staging[i], part, cudaMemcpyHostToDevice,
+                                     dev->stream),
+                     "a copy to the device");
+        lp_cuda_note(dev, cudaEventRecord(dev->staged[i], dev->stream), "a copy to the device");
+        to += part;
+        from += part;
+        n_bytes -= part;
+    }
+}
+
+static void cuda_write(struct lp_device *device, void *to, const void *from, size_t n_bytes) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    if (n_bytes == 0 || dev->error) return;
+    if (n_bytes > SMALL_COPY_BYTES)
+        write_staged(dev, to, from, n_bytes);
+    else
+        lp_cuda_note(dev,
+                     cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyHostToDevice, dev->stream),
+                     "a copy to the device");
+}
+
+static void cuda_read(struct lp_device *device, void *to, const void *from, size_t n_bytes) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    if (n_bytes == 0) return;
+    if (!dev->error)
+        lp_cuda_note(dev,
+                     cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToHost, dev->stream),
+                     "a copy from the device");
+    if (!dev->error)
+        lp_cuda_note(dev, cudaStreamSynchronize(dev->stream), "the operations of a step");
+    if (dev->error) memset(to, 0xff, n_bytes); // NaN; -1
+}
+
+static void cuda_copy(struct lp_device *device, void *to, const void *from, size_t n_bytes) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    if (n_bytes == 0 || dev->error) return;
+    lp_cuda_note(dev, cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToDevice, dev->stream),
+                 "a copy on the device");
+}
+
+static lp_status cuda_failed(struct lp_device *device, struct lp_err *err) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    if (!dev->error)
+        lp_cuda_note(dev, cudaStreamSynchronize(dev->stream), "the operations of a step");
+    if (!dev->error) return LP_OK;
+    return lp_err_set(err, LP_STATUS_IO,
+                      "%s failed in %s: %s (%s); restart limpid, and see nvidia-smi and the "
+                      "kernel's log if it happens again",
+                      dev->name, dev->error_where, cudaGetErrorString(dev->error),
+                      cudaGetErrorName(dev->error));
+}
+
+// ---- what there is
+
+static bool cuda_supports(const struct lp_device *device, lp_type type) {
+    (void)device;
+    const struct lp_type_info *info = lp_type_info(type);
+    return info && info->is_weight && info->dequant;
+}
+static const char *cuda_matmul_kernel(const struct lp_device *device, lp_type type) {
+    (void)device;
+    (void)type;
+    return "cuda_matmul_plain";
+}
+static struct lp_attention_kernel cuda_kernel(const struct lp_device *device, const char *op,
+                                              lp_type cache, lp_type weights) {
+    (void)device, (void)cache, (void)weights;
+    static const char *const names[][2] = {{"gqa", "cuda_gqa_plain"},
+                                           {"mla_absorbed", "cuda_mla_absorbed_plain"},
+                                           {"mla_expanded", "cuda_mla_expanded_plain"},
+                                           {"index_select", "cuda_index_select_plain"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(names[i][0], op) == 0) return (struct lp_attention_kernel){names[i][1], 0};
+    return (struct lp_attention_kernel){NULL, 0};
+}
+
+const struct lp_backend lp_backend_cuda = {
+    .name = "cuda",
+    .open = cuda_open,
+    .close = cuda_close,
+    .reserve = cuda_reserve,
+    .scratch_bytes = cuda_scratch_bytes,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .write = cuda_write,
+    .read = cuda_read,
+    .copy = cuda_copy,
+    .memory = cuda_memory,
+    .failed = cuda_failed,
+    .supports = cuda_supports,
+    .matmul_kernel = cuda_matmul_kernel,
+    .kernel = cuda_kernel,
+    .embed = lp_cuda_embed,
+    .rms_norm = lp_cuda_rms_norm,
+    .layer_norm = lp_cuda_layer_norm,
+    .rope = lp_cuda_rope,
+    .matmul = lp_cuda_matmul,
+    .head_matmul = lp_cuda_head_matmul,
+    .add = lp_cuda_add,
+    .silu_mul = lp_cuda_silu_mul,
+    .cache_write = lp_cuda_cache_write,
+    .gqa = lp_cuda_gqa,
+    .mla_absorbed = lp_cuda_mla_absorbed,
+    .mla_expanded = lp_cuda_mla_expanded,
+    .index_select = lp_cuda_index_select,
+    .router = lp_cuda_router,
+    .experts = lp_cuda_experts,
+};

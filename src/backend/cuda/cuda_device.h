@@ -1,0 +1,89 @@
+// Inside the cuda backend: one GPU, its stream, its scratch, and what went wrong on it.
+//
+// Every operation is one or a few kernels on one stream, so that they run in the order of the calls.
+// A launch that fails, or a kernel that faults, is kept as the device's error (the first one stays):
+// operations do nothing from then on, reads give NaN, and lp_backend.failed tells the sentence.
+// Plain C, so that the device's logic is compiled as everything else is; kernels are in *.cu.
+#ifndef LP_BACKEND_CUDA_CUDA_DEVICE_H
+#define LP_BACKEND_CUDA_CUDA_DEVICE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "backend/backend.h"
+
+// The codebooks of the IQ and FP4 formats in device memory, as quant/codebooks.h has them.
+struct lp_cuda_tables {
+    uint64_t iq2xxs[256], iq2xs[512], iq2s[1024], iq1s[2048];
+    uint32_t iq3xxs[256], iq3s[512];
+    uint8_t signs[128];
+    int8_t iq4_nl[16], fp4[16];
+};
+
+struct lp_cuda_scratch { // device memory, sized by reserve
+    float *latents;      // [n_context, latent + rope]: rows of a cache as float32
+    float *keys;         // [head_group, n_context, nope]
+    float *values;       // [head_group, n_context, v_dim]
+    float *scores;       // [score_rows, n_context]: of the indexer
+    float *hidden;       // [n_rows * n_used, expert_width]
+    float *expert_out;   // [n_rows * n_used, n_embd]
+    int32_t *pairs;      // [n_rows * n_used]: (row, choice) pairs, sorted by expert
+    int32_t *pair_begin; // [n_experts + 1]
+    int64_t head_group, score_rows;
+    size_t bytes;
+};
+
+struct lp_cuda_device {
+    struct lp_device base;
+    int number; // as CUDA counts them
+    cudaStream_t stream;
+    const struct lp_cuda_tables *tables; // device memory
+    void *staging[2];                    // pinned
+    cudaEvent_t staged[2];               // a staging buffer has been read
+    struct lp_reserve sizes;
+    struct lp_cuda_scratch scratch;
+    cudaError_t error; // the first one; cudaSuccess: none
+    const char *error_where;
+    char name[64];
+    int major, minor; // compute capability
+};
+
+static inline struct lp_cuda_device *lp_cuda_of(struct lp_device *dev) {
+    return (struct lp_cuda_device *)dev;
+}
+
+// Keeps an error, if it is one and the first. False if the device has one.
+bool lp_cuda_note(struct lp_cuda_device *dev, cudaError_t error, const char *where);
+
+// Whether this build has kernels for the current device (cuda_elementwise.cu).
+cudaError_t lp_cuda_probe_kernels(void);
+
+#define LP_CUDA_OP(name) void lp_cuda_##name(struct lp_device *dev, const struct lp_op_##name *op)
+LP_CUDA_OP(embed);
+LP_CUDA_OP(rms_norm);
+LP_CUDA_OP(layer_norm);
+LP_CUDA_OP(rope);
+LP_CUDA_OP(matmul);
+LP_CUDA_OP(head_matmul);
+LP_CUDA_OP(add);
+LP_CUDA_OP(silu_mul);
+LP_CUDA_OP(cache_write);
+LP_CUDA_OP(gqa);
+LP_CUDA_OP(mla_absorbed);
+LP_CUDA_OP(mla_expanded);
+LP_CUDA_OP(index_select);
+LP_CUDA_OP(router);
+LP_CUDA_OP(experts);
+#undef LP_CUDA_OP
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,115 @@
+// matmul and head_matmul: a warp takes one row of a matrix and up to LP_CUDA_DOT_ROWS activation
+// rows; the transposed direction gives a thread eight neighbouring outputs.
+#include "backend/cuda/cuda_dot.cuh"
+
+struct product {
+    struct lp_cuda_weight w;
+    const float *x; // row t of head h at x + t * x_row + h * x_head
+    int64_t x_row, x_head;
+    const float *bias;
+    float *y;
+    int64_t y_row, y_head, n_rows;
+    bool accumulate;
+};
+
+// Blocks along x: pieces of the outputs, then of the rows. Along y: heads (matrices).
+template <int N>
+static __global__ void product_kernel(struct product p, const struct lp_cuda_tables *tables,
+                                      unsigned pieces) {
+    int64_t r = (int64_t)(blockIdx.x % pieces) * LP_CUDA_WARPS + threadIdx.x / LP_CUDA_WARP;
+    int64_t first = (int64_t)(blockIdx.x / pieces) * N, h = blockIdx.y;
+    if (r >= p.w.n_out) return;
+    const int n = p.n_rows - first < N ? (int)(p.n_rows - first) : N;
+    const float *x[N];
+    double total[N];
+#pragma unroll
+    for (int t = 0; t < N; t++) x[t] = p.x + h * p.x_head + (first + t) * p.x_row;
+    lp_cuda_dot<N>(p.w.type, lp_cuda_weight_row(p.w, h, r), p.w.n_in, tables, x, n, total);
+    const double scale = lp_cuda_weight_scale(p.w, h), bias = p.bias ? p.bias[r] : 0.0;
+#pragma unroll
+    for (int t = 0; t < N; t++) {
+        if (t >= n || threadIdx.x % LP_CUDA_WARP != t) continue;
+        float *y = p.y + h * p.y_head + (first + t) * p.y_row + r;
+        const double sum = total[t] * scale + bias;
+        *y = (float)(p.accumulate ? *y + sum : sum);
+    }
+}
+
+static void multiply(struct lp_cuda_device *dev, const struct product *p, const char *where) {
+    if (dev->error || p->n_rows == 0 || p->w.n_out == 0) return;
+    const unsigned pieces = lp_cuda_blocks(p->w.n_out, LP_CUDA_WARPS);
+    const dim3 blocks(pieces * lp_cuda_blocks(p->n_rows, p->n_rows == 1 ? 1 : LP_CUDA_DOT_ROWS),
+                      (unsigned)p->w.n_mats);
+    if (p->n_rows == 1)
+        product_kernel<1><<<blocks, LP_CUDA_THREADS, 0, dev->stream>>>(*p, dev->tables, pieces);
+    else
+        product_kernel<LP_CUDA_DOT_ROWS>
+            <<<blocks, LP_CUDA_THREADS, 0, dev->stream>>>(*p, dev->tables, pieces);
+    LP_CUDA_LAUNCHED(dev, where);
+}
+
+void lp_cuda_matmul(struct lp_device *device, const struct lp_op_matmul *op) {
+    struct product p = {};
+    p.w = lp_cuda_weight_of(op->w);
+    p.w.n_mats = 1;
+    p.x = op->x;
+    p.x_row = op->x_stride;
+    p.bias = op->bias;
+    p.y = op->y;
+    p.y_row = op->y_stride;
+    p.n_rows = op->n_rows;
+    p.accumulate = op->accumulate;
+    multiply(lp_cuda_of(device), &p, "matmul");
+}
+
+// ---- y[j] = sum_d W[h][d][j] x[d]: eight j a thread, summed over d as lp_cuda_dot sums its octets
+
+static __global__ void transposed_kernel(struct product p, const struct lp_cuda_tables *tables,
+                                         unsigned pieces) {
+    int64_t at = ((int64_t)(blockIdx.x % pieces) * blockDim.x + threadIdx.x) * 8;
+    int64_t t = blockIdx.x / pieces, h = blockIdx.y;
+    if (at >= p.w.n_in) return;
+    const int left = p.w.n_in - at < 8 ? (int)(p.w.n_in - at) : 8;
+    const float *x = p.x + t * p.x_row + h * p.x_head;
+    const double scale = lp_cuda_weight_scale(p.w, h);
+    float part[8] = {0}, w[8];
+    double total[8] = {0};
+    for (int64_t d = 0; d < p.w.n_out; d++) {
+        lp_cuda_dequant8(p.w.type, lp_cuda_weight_row(p.w, h, d), at, left, tables, w);
+#pragma unroll
+        for (int j = 0; j < 8; j++) part[j] = fmaf(w[j], x[d], part[j]);
+        if (d % 32 != 31) continue;
+#pragma unroll
+        for (int j = 0; j < 8; j++) {
+            total[j] += part[j];
+            part[j] = 0;
+        }
+    }
+    float *y = p.y + t * p.y_row + h * p.y_head + at;
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+        if (j < left) y[j] = (float)((total[j] + part[j]) * scale);
+}
+
+void lp_cuda_head_matmul(struct lp_device *device, const struct lp_op_head_matmul *op) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    struct product p = {};
+    p.w = lp_cuda_weight_of(op->w);
+    p.x = op->x;
+    p.x_row = op->x_row_stride;
+    p.x_head = op->x_head_stride;
+    p.y = op->y;
+    p.y_row = op->y_row_stride;
+    p.y_head = op->y_head_stride;
+    p.n_rows = op->n_rows;
+    if (!op->transposed) {
+        multiply(dev, &p, "head_matmul");
+        return;
+    }
+    if (dev->error || op->n_rows == 0) return;
+    const int threads = 64;
+    const unsigned pieces = lp_cuda_blocks(op->w->n_in, 8 * threads);
+    const dim3 blocks(pieces * (unsigned)op->n_rows, (unsigned)op->w->n_mats);
+    transposed_kernel<<<blocks, threads, 0, dev->stream>>>(p, dev->tables, pieces);
+    LP_CUDA_LAUNCHED(dev, "head_matmul");
+}
