@@ -10,6 +10,7 @@ if(LP_CPU_SOURCES)
   target_compile_definitions(lp_backend PRIVATE LP_HAVE_CPU_BACKEND)
 endif()
 if(LIMPID_CUDA)
-  target_compile_definitions(lp_backend PRIVATE LIMPID_CUDA)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/backend.c PROPERTIES
+                              COMPILE_DEFINITIONS LIMPID_CUDA)
   target_link_libraries(lp_backend PUBLIC CUDA::cudart_static)
 endif()

@@ -5,7 +5,6 @@ foreach(folder base trace quant gguf text grammar backend kv attention model hf 
   get_target_property(sources lp_${folder} SOURCES)
   get_target_property(definitions lp_${folder} COMPILE_DEFINITIONS)
   list(FILTER sources EXCLUDE REGEX "/backend/cuda/") # its faults are the host's
-  list(REMOVE_ITEM definitions LIMPID_CUDA)
   target_sources(limpid-faulty PRIVATE ${sources})
   if(definitions)
     target_compile_definitions(limpid-faulty PRIVATE ${definitions})

@@ -75,7 +75,7 @@ class limpid_engine_stats(Structure):
                                                "route_gqa", "disk_pages", "disk_bytes", "disk_reads", "disk_writes",
                                                "disk_damaged", "disk_dropped", "expert_slots", "expert_hits", "expert_ahead",
                                                "expert_misses", "expert_reads", "expert_read_bytes")] +
-                [("expert_wait_s", c_double), ("last_step_age_s", c_double)] +
+                [("expert_wait_s", c_double), ("last_step_age_s", c_double), ("device_failed", c_bool)] +
                 [(name, limpid_histogram) for name in ("batch_tokens", "batch_sequences", "step_s", "ttft_s",
                                                        "token_s", "queue_s")])
 

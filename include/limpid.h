@@ -77,7 +77,8 @@ limpid_status limpid_set_log_level(const char *level, limpid_error *err);
 // ---- model ----
 
 typedef struct limpid_model_options {
-    const char *backend;   // "cpu" (default) or "ref", the slow definition of every operation
+    const char *backend;   // "cpu" (default), "cuda" (an NVIDIA GPU, where the build has it), or "ref",
+                           // the slow definition of every operation
     const char *cpu_level; // "auto" (default), or as --cpu: plain, avx2, avx512, vnni ...
     int n_threads;         // 0 = a physical core each, at most the process's share of CPU time
     // Threads bound to cores: "auto" (default; with several NUMA nodes), "none", "cores".
@@ -261,6 +262,7 @@ typedef struct limpid_engine_stats {
     uint64_t expert_read_bytes;
     double expert_wait_s;   // while computation waited for the disk
     double last_step_age_s; // since a step ended, while there is work; else 0
+    bool device_failed;     // every request fails from then on; a new process is needed
     limpid_histogram batch_tokens, batch_sequences, step_s, ttft_s, token_s, queue_s;
 } limpid_engine_stats;
 

@@ -6,7 +6,7 @@
 static const struct lp_backend *const backends[] = {
     &lp_backend_cpu,
     &lp_backend_ref,
-#ifdef LIMPID_CUDA
+#if defined(LIMPID_CUDA) && !defined(LIMPID_FAULTS)
     &lp_backend_cuda,
 #endif
 };

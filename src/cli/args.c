@@ -150,7 +150,7 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
          "copy the weights in the order in which the kernels read them: auto (default; where "
          "memory allows), on, off"},
         {"--backend", LP_OPT_TEXT, &c->backend, "NAME",
-         "cpu (default) or ref, the slow definition of every operation"},
+         "cpu (default), cuda (an NVIDIA GPU), or ref, the slow definition of every operation"},
         {"--cpu", LP_OPT_TEXT, &c->cpu_level, "LEVEL",
          "highest instruction set: auto, generic (or plain), avx2, avx512, vnni, vbmi, bf16, amx; "
          "on ARM neon, dotprod, i8mm"},

@@ -22,7 +22,11 @@ static uint64_t cache_bytes(const struct lp_inspect *in) {
 
 static json_t *device_json(struct lp_inspect_builder *b, uint64_t total) {
     const struct lp_plan *p = &b->in->plan;
-    uint64_t experts = expert_bytes(b->in), available = lp_memory_available();
+    struct lp_device *dev = b->in->dev;
+    size_t all = 0;
+    uint64_t experts = expert_bytes(b->in),
+             available = dev->backend->memory ? dev->backend->memory(dev, &all)
+                                              : lp_memory_available();
     uint64_t others = p->mapped_bytes + p->memory_bytes + p->float32_bytes - experts;
     if (b->in->is_limited) {
         experts = cache_bytes(b->in);
@@ -70,6 +74,7 @@ json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
     const uint64_t without_mtp =
         packed ? lp_cost_packed_bytes(&b->in->h, &b->in->binding, b->in->dev, false) : 0;
     const uint64_t mapped = without_mtp < p->mapped_bytes ? p->mapped_bytes - without_mtp : 0;
+    lp_inspect_put(b, object, "on_device", json_boolean(!b->in->dev->backend->host_memory));
     lp_inspect_put(b, object, "mapped_bytes", lp_json_build_count(mapped));
     lp_inspect_put(b, object, "repacked_bytes", lp_json_build_count(packed));
     lp_inspect_put(b, object, "memory_bytes", lp_json_build_count(p->memory_bytes));

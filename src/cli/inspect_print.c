@@ -297,7 +297,9 @@ static void print_memory(const json_t *r, FILE *to) {
     if (budget)
         print_budget(budget, to);
     else
-        fprintf(to, "  weights, where the file is mapped   %12s\n",
+        fprintf(to, "  weights, %-26s %12s\n",
+                json_is_true(json_object_get(m, "on_device")) ? "copied to the device"
+                                                              : "where the file is mapped",
                 SIZE(integer(m, "mapped_bytes")));
     if (integer(m, "repacked_bytes"))
         fprintf(to, "  weights, repacked for the kernels   %12s\n",

@@ -359,6 +359,8 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
     if (!status) status = lp_runner_step(e->runner, &step, &e->settings, &why);
     if (LP_FAULT("crash-in-step")) raise(SIGSEGV);
     if (status) {
+        const struct lp_backend *backend = e->model->dev->backend;
+        e->live.device_failed = backend->failed && backend->failed(e->model->dev, NULL) != LP_OK;
         fail_all(e, &why);
         return;
     }

@@ -2,6 +2,7 @@
 #ifndef LP_MODEL_MODEL_H
 #define LP_MODEL_MODEL_H
 
+#include "base/progress.h"
 #include "model/binding.h"
 
 struct lp_ffn { // SwiGLU: down(silu(gate x) * up x)
@@ -45,13 +46,16 @@ struct lp_model {
     void *packed;                         // weights packed for the backend's kernels, or NULL
     size_t packed_bytes;
     void **owned; // device blocks to free
-    size_t n_owned, owned_capacity, owned_bytes;
+    size_t n_owned, owned_capacity, owned_bytes; // bytes: of the float32 copies
+    struct lp_progress uploading;
+    uint64_t uploaded_bytes; // of matrices that were copied to the device; 0 with host_memory
 };
 
 // Reads hyperparameters, binds every tensor, converts the small float tensors to float32 and checks
 // weights for NaN and infinity: all of a file of at most check_bytes, samples of a larger one.
-// Weights themselves stay where the file is mapped (host backends). `n_threads` share the check.
-// Errors: FORMAT, UNSUPPORTED, MEMORY.
+// Matrices stay where the file is mapped (host backends), or are copied to the device, if there is
+// room for all of them. `n_threads` share the check. Errors: FORMAT, UNSUPPORTED, MEMORY, IO (a device
+// that fails).
 lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
                         int n_threads, uint64_t check_bytes, struct lp_err *err);
 // From then on at most a budget of memory holds weights (expert_cache.h). Errors: those of
@@ -134,7 +138,8 @@ struct lp_step {
 };
 
 // Runs one step. Errors: INVALID (a token id out of range: names it), LIMIT (max_context), NUMERIC
-// (non-finite logits; only without `bad`, which reports them row by row).
+// (non-finite logits; only without `bad`, which reports them row by row), IO (the device has failed,
+// and stays so).
 lp_status lp_runner_step(struct lp_runner *runner, const struct lp_step *step,
                          const struct lp_step_settings *settings, struct lp_err *err);
 

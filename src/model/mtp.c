@@ -177,5 +177,6 @@ lp_status lp_runner_draft(struct lp_runner *r, const struct lp_draft *d,
         if (j + 1 < d->n_draft) run_layer(r, &p, settings);
     }
     lp_step_trace_operations(r, settings);
-    return lp_runner_lack(r, err);
+    status = lp_runner_lack(r, err);
+    return status ? status : lp_runner_device_failure(r, err);
 }

@@ -1,5 +1,5 @@
 // From bound tensors to the layer structs that the operations take. Host backends use matrices
-// where the file is mapped; vectors, routers and the indexer's head weights become float32 (they
+// where the file is mapped, others get a copy of each, in its type; vectors, routers and the indexer's head weights become float32 (they
 // are small and decide much: docs/numerics.md).
 #include "model/model.h"
 
@@ -7,8 +7,10 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "model/cost.h"
 
-static float *own(struct lp_model *m, size_t n_floats, struct lp_err *err) {
+// A block of device memory that the model frees.
+static void *own_bytes(struct lp_model *m, size_t n_bytes, const char *what, struct lp_err *err) {
     if (m->n_owned == m->owned_capacity) {
         size_t capacity = m->owned_capacity ? 2 * m->owned_capacity : 64;
         void **owned = lp_realloc(m->owned, capacity, sizeof *owned);
@@ -19,13 +21,18 @@ static float *own(struct lp_model *m, size_t n_floats, struct lp_err *err) {
         m->owned = owned;
         m->owned_capacity = capacity;
     }
-    float *block = m->dev->backend->alloc(m->dev, n_floats * sizeof(float));
+    void *block = m->dev->backend->alloc(m->dev, n_bytes);
     if (!block) {
-        lp_err_memory(err, n_floats * sizeof(float), "a float32 tensor");
+        lp_err_memory(err, n_bytes, what);
         return NULL;
     }
     m->owned[m->n_owned++] = block;
-    m->owned_bytes += n_floats * sizeof(float);
+    return block;
+}
+
+static float *own(struct lp_model *m, size_t n_floats, struct lp_err *err) {
+    float *block = own_bytes(m, n_floats * sizeof(float), "a float32 tensor", err);
+    if (block) m->owned_bytes += n_floats * sizeof(float);
     return block;
 }
 
@@ -63,6 +70,43 @@ struct lp_weight lp_weight_of(const struct lp_gguf_tensor *t) {
                               .name = t->name};
 }
 
+// Where a device has memory of its own: all matrices into one block of it. The pages of the file that
+// held them are read no more.
+static lp_status upload(struct lp_model *m, struct lp_weight *w, struct lp_err *err) {
+    const struct lp_backend *backend = m->dev->backend;
+    if (backend->host_memory) return LP_OK;
+    uint8_t *block = own_bytes(m, w->mat_bytes * (size_t)w->n_mats, "a weight on the device", err);
+    if (!block) return LP_STATUS_MEMORY;
+    for (int64_t i = 0; i < w->n_mats; i++) {
+        const uint8_t *mat = lp_weight_mat(w, i);
+        backend->write(m->dev, block + (size_t)i * w->mat_bytes, mat, w->mat_bytes);
+        lp_gguf_drop_pages(m->gguf, mat, w->mat_bytes);
+        m->uploaded_bytes += w->mat_bytes;
+        lp_progress_update(&m->uploading, m->uploaded_bytes);
+    }
+    w->data = block;
+    w->mats = NULL;
+    w->mats_offset = 0;
+    return LP_OK;
+}
+
+// Before anything is uploaded: does it fit?
+static lp_status check_room(struct lp_model *m, struct lp_err *err) {
+    const struct lp_backend *backend = m->dev->backend;
+    size_t total = 0, left = backend->memory ? backend->memory(m->dev, &total) : 0;
+    uint64_t matrices = lp_cost_mapped_bytes(&m->h, &m->binding, true) +
+                        lp_cost_memory_bytes(&m->h, &m->binding, true),
+             need = matrices + lp_cost_float32_bytes(&m->h, &m->binding);
+    if (total == 0 || need <= left) {
+        lp_progress_init(&m->uploading, "uploading", matrices);
+        return LP_OK;
+    }
+    return lp_err_set(err, LP_STATUS_MEMORY,
+                      "the weights take %.2f GB of device memory, and %.2f GB of its %.2f GB are free; "
+                      "use a file with fewer bits per weight, or --backend cpu",
+                      (double)need * 1e-9, (double)left * 1e-9, (double)total * 1e-9);
+}
+
 // The factors of n_mats matrices: as the file has them, or its only one for each.
 static lp_status place_scales(struct lp_model *m, const struct lp_gguf_tensor *scale,
                               int64_t n_mats, const float **out, struct lp_err *err) {
@@ -79,13 +123,20 @@ static lp_status place_scales(struct lp_model *m, const struct lp_gguf_tensor *s
     return device ? LP_OK : LP_STATUS_MEMORY;
 }
 
-// One weight of a block or of the model; all zeros where the file has none for the slot.
-static lp_status place_weight(struct lp_model *m, const struct lp_bound *bound, enum lp_slot slot,
-                              struct lp_weight *out, struct lp_err *err) {
+// One weight of a block or of the model, its matrices where the file has them; all zeros where it has
+// none for the slot.
+static lp_status describe_weight(struct lp_model *m, const struct lp_bound *bound,
+                                 enum lp_slot slot, struct lp_weight *out, struct lp_err *err) {
     const struct lp_gguf_tensor *t = bound->tensor[slot];
     *out = t ? lp_weight_of(t) : (struct lp_weight){0};
     if (!t || !bound->scale[slot]) return LP_OK;
     return place_scales(m, bound->scale[slot], out->n_mats, &out->scales, err);
+}
+
+static lp_status place_weight(struct lp_model *m, const struct lp_bound *bound, enum lp_slot slot,
+                              struct lp_weight *out, struct lp_err *err) {
+    lp_status status = describe_weight(m, bound, slot, out, err);
+    return status || !bound->tensor[slot] ? status : upload(m, out, err);
 }
 
 struct placing {
@@ -106,7 +157,7 @@ static lp_status place_weights(struct lp_model *m, const struct lp_bound *bound,
 static lp_status place_f32_weight(struct lp_model *m, const struct lp_bound *bound,
                                   enum lp_slot slot, struct lp_weight *out, struct lp_err *err) {
     const float *data;
-    lp_status status = place_weight(m, bound, slot, out, err);
+    lp_status status = describe_weight(m, bound, slot, out, err);
     if (!status) status = to_f32(m, bound->tensor[slot], &data, err);
     if (status) return status;
     out->data = data;
@@ -161,6 +212,7 @@ static lp_status place_up(struct lp_model *m, const struct lp_bound *bound, stru
     struct lp_weight both = lp_weight_of(bound->tensor[LP_SLOT_KV_B]);
     const struct lp_gguf_tensor *scale = bound->scale[LP_SLOT_KV_B];
     lp_status status = scale ? place_scales(m, scale, h->n_heads, &both.scales, err) : LP_OK;
+    if (!status) status = upload(m, &both, err);
     w->k_up = row_view(&both, 0, h->nope, h->nope + h->v_dim, h->n_heads);
     w->v_up = row_view(&both, h->nope, h->v_dim, h->nope + h->v_dim, h->n_heads);
     return status;
@@ -317,11 +369,14 @@ lp_status lp_model_place(struct lp_model *m, struct lp_err *err) {
     const struct lp_bound *bound = &m->binding.model;
     const struct placing weights[] = {{LP_SLOT_TOKEN_EMBD, &m->token_embd},
                                       {LP_SLOT_OUTPUT, &m->output}};
-    lp_status status = PLACE_WEIGHTS(m, bound, weights, err);
+    lp_status status = check_room(m, err);
+    if (!status) status = PLACE_WEIGHTS(m, bound, weights, err);
     if (!bound->tensor[LP_SLOT_OUTPUT]) m->output = m->token_embd;
     if (!status) status = to_f32(m, bound->tensor[LP_SLOT_OUTPUT_NORM], &m->output_norm, err);
     if (!status) status = place_rope(m, err);
     for (int32_t l = 0; l < m->h.n_layers && !status; l++) status = place_layer(m, l, err);
     if (!status && m->binding.has_mtp) status = place_mtp(m, err);
+    lp_progress_finish(&m->uploading);
+    if (!status && m->dev->backend->failed) status = m->dev->backend->failed(m->dev, err);
     return status;
 }

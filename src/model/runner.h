@@ -64,6 +64,7 @@ void lp_runner_layer(struct lp_runner *r, int32_t layer, const struct lp_attn_st
 void lp_runner_head(struct lp_runner *r, const struct lp_weight *w, const float *x, int64_t n_rows);
 // Whether experts could not be read from disk, so that what runs now is worth nothing; and why, once.
 bool lp_runner_lacks_experts(const struct lp_runner *r);
+lp_status lp_runner_device_failure(struct lp_runner *r, struct lp_err *err); // OK: it works
 lp_status lp_runner_lack(struct lp_runner *r, struct lp_err *err);
 // The first of n values that is NaN or infinite; -1: none.
 int64_t lp_runner_find_nonfinite(const float *x, int64_t n);

@@ -305,6 +305,11 @@ lp_status lp_runner_lack(struct lp_runner *r, struct lp_err *err) {
     return r->model->expert_cache ? lp_expert_cache_failure(r->model->expert_cache, err) : LP_OK;
 }
 
+lp_status lp_runner_device_failure(struct lp_runner *r, struct lp_err *err) {
+    struct lp_device *dev = r->model->dev;
+    return dev->backend->failed ? dev->backend->failed(dev, err) : LP_OK;
+}
+
 static lp_status check_step(const struct lp_runner *r, const struct lp_step *step,
                             struct lp_err *err) {
     if (step->n_rows < 1 || step->n_rows > r->max_rows)
@@ -474,8 +479,9 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
         lp_step_lap(settings->clock, LP_STEP_PART_OTHER);
         make_logits(r, step, settings->probe);
         lp_step_lap(settings->clock, LP_STEP_PART_HEAD);
-        status = check_finite(r, step, err);
     }
+    if (!status) status = lp_runner_device_failure(r, err);
+    if (step->n_logit_rows > 0 && !status) status = check_finite(r, step, err);
     if (settings->probe && settings->probe->failed && !status)
         status = lp_err_memory(err, 0, "what a probe asked for");
     lp_step_lap(settings->clock, LP_STEP_PART_OTHER);

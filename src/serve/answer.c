@@ -136,6 +136,9 @@ static bool check_open(struct lp_service *service, struct lp_api_error *err) {
         return true;
     case LP_HEALTH_DRAINING:
         break;
+    case LP_HEALTH_FAILED:
+        return lp_api_fail(err, 503, "engine_failed",
+                           "the device that runs the model has failed; restart the server");
     case LP_HEALTH_STALLED:
         return lp_api_fail(err, 503, "engine_stalled",
                            "the engine makes no steps; the server is stalled");

@@ -214,7 +214,7 @@ static bool send_metrics(struct lp_server *s, struct MHD_Connection *connection,
                                  .n_generating = atomic_load(&s->service.n_answers),
                                  .n_open = lp_http_count_incoming(s, 0),
                                  .healthy =
-                                     lp_service_health(&s->service, NULL) != LP_HEALTH_STALLED,
+                                     lp_service_health(&s->service, NULL) < LP_HEALTH_STALLED,
                                  .draining = atomic_load(&s->service.draining),
                                  .n_repairs = atomic_load(&s->service.n_repairs),
                                  .model_id = s->model_id};

@@ -6,7 +6,9 @@
 void lp_openai_health(struct lp_service *service, bool live, struct lp_http_reply *reply) {
     double age_s;
     enum lp_health health = lp_service_health(service, &age_s);
-    if (health == LP_HEALTH_STALLED)
+    if (health == LP_HEALTH_FAILED)
+        lp_http_reply_json(reply, 503, json_pack("{s:s}", "status", "failed"));
+    else if (health == LP_HEALTH_STALLED)
         lp_http_reply_json(reply, 503,
                            json_pack("{s:s, s:f}", "status", "stalled", "last_step_age_s", age_s));
     else if (health == LP_HEALTH_DRAINING && !live)

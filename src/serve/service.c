@@ -3,7 +3,8 @@
 #include "base/log.h"
 
 enum lp_health lp_service_health(struct lp_service *service, double *age_s) {
-    double age = limpid_engine_get_stats(service->engine).last_step_age_s;
+    limpid_engine_stats stats = limpid_engine_get_stats(service->engine);
+    double age = stats.last_step_age_s;
     bool stalled = age > service->stall_s;
     if (age_s) *age_s = age;
     if (atomic_exchange(&service->stalled, stalled) != stalled) {
@@ -15,6 +16,7 @@ enum lp_health lp_service_health(struct lp_service *service, double *age_s) {
             lp_log(LP_LOG_WARN, "the engine makes steps again");
         }
     }
+    if (stats.device_failed) return LP_HEALTH_FAILED;
     if (stalled) return LP_HEALTH_STALLED;
     return atomic_load(&service->draining) ? LP_HEALTH_DRAINING : LP_HEALTH_OK;
 }

@@ -62,7 +62,7 @@ struct lp_service {
     struct lp_stall_dump stall;
 };
 
-enum lp_health { LP_HEALTH_OK, LP_HEALTH_DRAINING, LP_HEALTH_STALLED };
+enum lp_health { LP_HEALTH_OK, LP_HEALTH_DRAINING, LP_HEALTH_STALLED, LP_HEALTH_FAILED };
 
 // Reads the engine's counters, never waits for its step. *age_s (may be NULL): since a step ended,
 // while there is work.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The golden models through `limpid dump`: every backend, route and chunking against the references.
 
-    golden.py LIMPID [--sanitizer] [--only TEXT]
+    golden.py LIMPID [--sanitizer] [--only TEXT] [--backends ref,cpu]
 
 Checked for each model of tests/golden (its README says where the numbers come from):
 - logits and hidden states within 1e-4 of the float64 reference, the indexer's sets and the greedy
@@ -11,13 +11,14 @@ Checked for each model of tests/golden (its README says where the numbers come f
 - the trace: one attention event for each layer and step, with route, reason and kernel; experts equal
 - a one-token prompt equals the first row of a long one
 With --sanitizer: chunks of 7 and the whole prompt only, deterministic runs on cpu only.
+With --backends: those instead (cuda, which needs a GPU), and the largest differences are printed.
 """
+import atexit
 import json
 
-from harness import Checks, Dump, Golden, arguments, golden_names, np, too_far
+from harness import LARGEST, Checks, Dump, Golden, arguments, golden_names, np, too_far
 
 TOLERANCE = 1e-4
-BACKENDS = ("ref", "cpu")
 CHUNKS = (1, 2, 3, 7, 16, 64, None)
 CHUNKS_SHORT = (7, None)
 
@@ -125,11 +126,16 @@ def one_token(limpid, g, backend):
             yield f"{what} has other logits than the same tokens in a long prompt"
 
 
+# What deterministic runs are compared over: chunks, threads.
+SPREAD = {"cpu": (CHUNKS, (1, 2)), "ref": ((1, 7, None), (1,)), "cuda": (CHUNKS, (1,))}
+
+
 def main():
-    args = arguments(__doc__)
+    args = arguments(__doc__, [("--backends", dict(default="ref,cpu", help="with commas between"))])
+    backends = args.backends.split(",")
     checks, limpid = Checks(args), args.limpid
     for g in map(Golden, golden_names()):
-        for backend in BACKENDS:
+        for backend in backends:
             for route in ("auto", "expanded", "absorbed") if g.is_mla else ("auto",):
                 options = ["--backend", backend, "--route", route]
                 for chunk in CHUNKS_SHORT if args.sanitizer else CHUNKS:
@@ -141,11 +147,15 @@ def main():
             checks.add(f"{g.name} {backend} one token", one_token, limpid, g, backend)
             if not args.sanitizer:
                 checks.add(f"{g.name} {backend} trace of one step", traced, limpid, g, backend, None)
-        checks.add(f"{g.name} cpu deterministic", same_bits, limpid, g, "cpu", CHUNKS_SHORT if args.sanitizer else CHUNKS, (1, 2))
-        if not args.sanitizer:
-            checks.add(f"{g.name} ref deterministic", same_bits, limpid, g, "ref", (1, 7, None), (1,))
-    for backend in BACKENDS:
+            if backend != "ref" or not args.sanitizer:
+                chunks, threads = SPREAD[backend]
+                checks.add(f"{g.name} {backend} deterministic", same_bits, limpid, g, backend,
+                           CHUNKS_SHORT if args.sanitizer else chunks, threads)
+    for backend in backends:
         checks.add(f"ds3 {backend} route", route_follows_the_work, limpid, Golden("ds3"), backend)
+    if args.backends != "ref,cpu":
+        atexit.register(lambda: print("".join(f"figure,golden {what},{far:.3g},{TOLERANCE:.0e}\n"
+                                              for what, far in sorted(LARGEST.items())), end=""))
     checks.finish(" (reduced for the sanitizers)" if args.sanitizer else "")
 
 

@@ -131,6 +131,9 @@ def golden_names():
     return sorted(n[:-5] for n in os.listdir(GOLDEN) if n.endswith(".gguf"))
 
 
+LARGEST = {}  # difference that too_far has seen, by what was compared
+
+
 def too_far(what, got, want, tolerance):
     """A fault as a sentence, or None."""
     if got.shape != want.shape:
@@ -138,6 +141,7 @@ def too_far(what, got, want, tolerance):
     if not np.isfinite(got).all():
         return f"{what} holds values that are not finite"
     far = np.abs(got.astype(np.float64) - want).max() if got.size else 0.0
+    LARGEST[what] = max(LARGEST.get(what, 0.0), far)
     return f"{what} is off by {far:.2e}, allowed {tolerance:.0e}" if far > tolerance else None
 
 

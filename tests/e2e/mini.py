@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The trained model models/mini-glm-dsa.gguf (Q8_0) against torch: log-probabilities and answers.
 
-    mini.py LIMPID --generate GENERATE [--sanitizer] [--only TEXT]
+    mini.py LIMPID --generate GENERATE [--sanitizer] [--only TEXT] [--backends ref,cpu]
 
 models/README.md describes the references. Checked:
 - ref, cache f32: top-20 log-probabilities and the indexer's sets of p0 ... p4 as torch has them
@@ -10,13 +10,15 @@ models/README.md describes the references. Checked:
 - answers, cache f32: torch's own text on at least 98 % of the prompts marked stable
 - answers, default cache: torch's number of right answers, less at most 2 % of the prompts
 - "1, 2, 3," goes on with " 4"
+With --backends cuda (needs a GPU): all this of the cuda backend, held to ref's bounds.
 With --sanitizer: ref on p0 only, 40 short prompts and two of 200 to 400 tokens.
 """
+import atexit
 import json
 import os
 import threading
 
-from harness import MINI, MINI_MODEL, Checks, Dump, arguments, np, run
+from harness import LARGEST, MINI, MINI_MODEL, Checks, Dump, arguments, np, run
 
 REF_TOLERANCE = 2e-4  # measured: 5e-5
 CPU_MEAN = 0.1        # measured: 0.02; another engine with 8-bit activations differs by up to 0.17
@@ -44,8 +46,9 @@ def dump(limpid, reference, backend):
     return d, off
 
 
-def ref_equals_torch(limpid, reference):
-    d, off = dump(limpid, reference, "ref")
+def equals_torch(limpid, reference, backend):
+    d, off = dump(limpid, reference, backend)
+    LARGEST["log-probability"] = max(LARGEST.get("log-probability", 0.0), off.max())
     if off.max() > REF_TOLERANCE:
         yield f"log-probabilities are off by {off.max():.2e}, allowed {REF_TOLERANCE:.0e}"
     hidden = np.abs(d.hidden[:, -1] - reference.hidden_last).max()
@@ -158,7 +161,10 @@ def judge_is_torchs(items):
 
 
 def main():
-    args = arguments(__doc__, [("--generate", dict(required=True, help="the program of generate.c"))])
+    args = arguments(__doc__, [("--generate", dict(required=True, help="the program of generate.c")),
+                               ("--backends", dict(default="ref,cpu", help="with commas between"))])
+    backends = args.backends.split(",")
+    fast = [] if "cpu" in backends else ["backend=" + backends[-1]]
     checks = Checks(args)
     arrays = np.load(os.path.join(MINI, "logits_ref.npz"))
     references = {name: Reference(name, arrays) for name in ("p4", "p3", "p0", "p1", "p2")}  # slowest first
@@ -168,15 +174,19 @@ def main():
     if args.sanitizer:
         items = items[:240:6] + [i for i in items if 200 <= i["prompt_tokens"] <= 400][:2]
     for name, reference in references.items():
-        if not args.sanitizer or name == "p0":
-            checks.add(f"{name} ref", ref_equals_torch, args.limpid, reference)
-        if not args.sanitizer or name != "p4":
-            checks.add(f"{name} cpu", cpu_is_near, args.limpid, reference)
-    for backend in ("ref", "cpu"):
+        for backend in backends:
+            if backend == "cpu" and (not args.sanitizer or name != "p4"):
+                checks.add(f"{name} cpu", cpu_is_near, args.limpid, reference)
+            if backend != "cpu" and (not args.sanitizer or name == "p0"):
+                checks.add(f"{name} {backend}", equals_torch, args.limpid, reference, backend)
+    for backend in backends:
         checks.add(f"counting {backend}", counts_on, args.limpid, backend)
-    Answers("with an f32 cache", args.generate, items, ["kv=f32"], same_as_torch).add_to(checks)
+    Answers("with an f32 cache", args.generate, items, ["kv=f32", *fast], same_as_torch).add_to(checks)
     if not args.sanitizer:
-        Answers("with the default cache", args.generate, items, [], right_as_torch).add_to(checks)
+        Answers("with the default cache", args.generate, items, fast, right_as_torch).add_to(checks)
+    if args.backends != "ref,cpu":
+        atexit.register(lambda: print("".join(f"figure,mini {what},{far:.3g},{REF_TOLERANCE:.0e}\n"
+                                              for what, far in LARGEST.items()), end=""))
     checks.finish(" (reduced for the sanitizers)" if args.sanitizer else "")
 
 

@@ -18,11 +18,17 @@
 #include "base/alloc.h"
 #include "base/rng.h"
 
-// Devices: [0] is ref; the first N_SAME cpu devices behind it run the best kernels, differ in threads
+// With TESTS_CUDA: [0] is ref, the two behind it are of the cuda backend. Otherwise: [0] is ref; the first N_SAME cpu devices behind it run the best kernels, differ in threads
 // only and must give the same bits; the last three run the plain, the AVX2 or NEON and the AVX-512
 // kernels (or, on a machine without them, the plain ones again).
+#if defined(TESTS_CUDA)
+#include "cuda_staged.h"
+#define N_SAME 2
+#define N_DEVICES (N_SAME + 1)
+#else
 #define N_SAME 3
 #define N_DEVICES (N_SAME + 4)
+#endif
 
 struct devices {
     struct lp_device *dev[N_DEVICES];
@@ -38,6 +44,9 @@ static inline void open_one(struct lp_device **dev, const struct lp_backend *bac
 
 static inline void open_devices(struct devices *d, const struct lp_reserve *need) {
     open_one(&d->dev[0], &lp_backend_ref, 1, "auto", need);
+#if defined(TESTS_CUDA)
+    for (int i = 0; i < N_SAME; i++) open_one(&d->dev[1 + i], &cuda_staged, 1, "auto", need);
+#else
     for (int i = 0; i < N_SAME; i++) open_one(&d->dev[1 + i], &lp_backend_cpu, 1 + i, "auto", need);
     open_one(&d->dev[1 + N_SAME], &lp_backend_cpu, 2, "plain", need);
     uint32_t have = lp_cpu_features_detect();
@@ -49,6 +58,7 @@ static inline void open_devices(struct devices *d, const struct lp_reserve *need
              need);
     bool avx512 = (have & LP_CPU_LEVEL_AVX512) == LP_CPU_LEVEL_AVX512;
     open_one(&d->dev[3 + N_SAME], &lp_backend_cpu, 2, avx512 ? "avx512" : "plain", need);
+#endif
 }
 
 static inline void close_devices(struct devices *d) {

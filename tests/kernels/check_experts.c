@@ -165,7 +165,7 @@ static void best_is_made_of_matmuls(void **state) {
 }
 static void plain_is_made_of_matmuls(void **state) {
     (void)state;
-    if (EMULATED) skip();
+    if (ONE_LEVEL) skip();
     every_type("plain", 1);
 }
 

@@ -19,6 +19,16 @@
 #include "base/rng.h"
 #include "quant/blocks.h"
 
+// The backend that is checked: cpu, or with TESTS_CUDA that of an NVIDIA GPU, which knows no levels.
+#if defined(TESTS_CUDA)
+#include "cuda_staged.h"
+#define CHECKED_BACKEND cuda_staged
+#define ONE_LEVEL 1
+#else
+#define CHECKED_BACKEND lp_backend_cpu
+#define ONE_LEVEL EMULATED
+#endif
+
 #define GUARD 12345.0f
 
 // An emulator of another processor takes some 20 times as long, and runs each test on several CPUs: on
@@ -213,8 +223,8 @@ static inline struct lp_device *open_cpu(int n_threads, const char *level,
     struct lp_device *dev = NULL;
     struct lp_err err = {0};
     struct lp_device_options options = {.n_threads = n_threads, .cpu_level = level};
-    assert_int_equal(lp_backend_cpu.open(&dev, &options, &err), LP_OK);
-    assert_int_equal(lp_backend_cpu.reserve(dev, need, &err), LP_OK);
+    assert_int_equal(CHECKED_BACKEND.open(&dev, &options, &err), LP_OK);
+    assert_int_equal(CHECKED_BACKEND.reserve(dev, need, &err), LP_OK);
     return dev;
 }
 

@@ -302,7 +302,7 @@ static bool cuda_supports(const struct lp_device *device, lp_type type) {
 static const char *cuda_matmul_kernel(const struct lp_device *device, lp_type type) {
     (void)device;
     (void)type;
-    return "cuda_matmul_plain";
+    return "cuda_matmul_dequant";
 }
 static struct lp_attention_kernel cuda_kernel(const struct lp_device *device, const char *op,
                                               lp_type cache, lp_type weights) {

@@ -1,0 +1,13 @@
+// The cuda backend for the checks of operations, which keep everything in host arrays: a backend whose
+// operations copy what they are given to the GPU, run the cuda backend's, and copy results back. What
+// lies between the values of a result comes back as well, and behind each block on the GPU lies a
+// pattern that must stay: so a write beside a result is found as on the host.
+#ifndef TESTS_CUDA_STAGED_H
+#define TESTS_CUDA_STAGED_H
+
+#include "backend/backend.h"
+
+// Where there is no GPU that can be used, the program has ended with status 77 before main.
+extern const struct lp_backend cuda_staged;
+
+#endif
