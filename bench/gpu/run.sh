@@ -6,6 +6,7 @@
 #
 #     bench/gpu/run.sh [BUILD [FOLDER]]        (default: build/cuda, BUILD/gpu)
 #
+# LIMIT_S: the most seconds a check may take (900). PYTHON: an interpreter with numpy.
 # Exit status: 0, or 1 if a check failed. What cannot run says why (skipped).
 set -u
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -27,11 +28,12 @@ check() {
     name=$1
     shift
     begin=$(date +%s.%N)
-    (cd "$root" && "$@") > "$out/$name.log" 2>&1
+    (cd "$root" && timeout "${LIMIT_S:-900}" "$@") > "$out/$name.log" 2>&1
     status=$?
     seconds=$(echo "$(date +%s.%N) $begin" | awk '{printf "%.1f", $1 - $2}')
     case $status in
         0) result=ok ;;
+        124) result="FAILED: longer than ${LIMIT_S:-900} s" failed=1 ;;
         77) result="skipped: $(sed -n 's/^skipped: //p' "$out/$name.log" | head -n 1 | tr , ';')" ;;
         *) result=FAILED failed=1 ;;
     esac

@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 
-// Where there is no GPU that can be used, the program has ended with status 77 before main.
+// Where there is no GPU that can be used, opening a device says so and ends the program with status 77.
 extern const struct lp_backend cuda_staged;
 
 #endif
