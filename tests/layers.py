@@ -45,6 +45,8 @@ BODIES = {"backend/cpu/cpu_lanes_body.h", "backend/cpu/cpu_latent_half.h",
 # Headers of one instruction set: its sources are compiled with these flags.
 X86_HEADERS = "backend/cpu/cpu_q8_*.h", "backend/cpu/*avx*.h", "backend/cpu/*_x86.h", "backend/cpu/cpu_float_*.h"
 X86_FLAGS = ["-mavx2", "-mfma", "-mf16c"]
+# Headers that see CUDA's, which need not be installed.
+CUDA_HEADERS, CUDA_INCLUDE = "backend/cuda/*.h", "/usr/local/cuda/include"
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 FLAGS = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function", "-x", "c", "-D_GNU_SOURCE",
          "-D_FILE_OFFSET_BITS=64", "-Iinclude", "-Isrc"]
@@ -97,6 +99,10 @@ def compiles_alone(compiler, path):
         if platform.machine() not in ("x86_64", "AMD64", "i686"):
             return None
         flags = FLAGS + X86_FLAGS
+    if fnmatch.fnmatch(path, "src/" + CUDA_HEADERS):
+        if not os.path.exists(CUDA_INCLUDE):
+            return None
+        flags = FLAGS + ["-isystem", CUDA_INCLUDE]
     done = subprocess.run(compiler + flags + [path], cwd=ROOT, capture_output=True, text=True)
     return None if done.returncode == 0 else f"{path} does not compile alone:\n{done.stderr.strip()[:1500]}"
 

@@ -48,9 +48,11 @@ for op in matmul head_matmul experts elementwise router attention kv_types index
 done
 check golden "$python" tests/e2e/golden.py "$build/limpid" --backends cuda
 check mini "$python" tests/e2e/mini.py "$build/limpid" --generate "$build/tests/generate" --backends cuda
+check api "$python" tests/api/run_cases.py "$build/limpid" models/mini-glm-dsa.gguf -- --backend cuda
+check doctor "$build/limpid" doctor models/mini-glm-dsa.gguf --quick --backend cuda
 if command -v compute-sanitizer > /dev/null; then
     for tool in memcheck racecheck; do
-        for op in router experts; do
+        for op in elementwise router matmul; do # small ones: they are 20 to 100 times slower so
             check "${tool}_$op" compute-sanitizer --tool $tool --error-exitcode 9 \
                 "$build/tests/check_cuda_$op"
         done

@@ -80,6 +80,139 @@ static void a_part_of_a_weight_begins_where_it_says(void **state) {
 }
 
 // A NaN among the factors is a damaged file, like one among the weights.
+// ---- a device with memory of its own: ref, which is not told that it could read in place
+
+static struct lp_backend far;
+static size_t far_left;
+static bool far_broken;
+
+static size_t far_memory(struct lp_device *device, size_t *total) {
+    (void)device;
+    *total = 1 << 30;
+    return far_left;
+}
+static lp_status far_failed(struct lp_device *device, struct lp_err *err) {
+    (void)device;
+    return far_broken ? lp_err_set(err, LP_STATUS_IO, "the device broke") : LP_OK;
+}
+static struct lp_device *open_far(void) {
+    struct lp_device *device;
+    assert_int_equal(lp_backend_ref.open(&device, NULL, NULL), LP_OK);
+    far = lp_backend_ref;
+    far.host_memory = false;
+    far.memory = far_memory;
+    far.failed = far_failed;
+    far_left = 1 << 30;
+    far_broken = false;
+    device->backend = &far;
+    return device;
+}
+
+// The last of five tokens' logits.
+static lp_status run_tokens(struct lp_model *m, float *logits, struct lp_err *err) {
+    static const int32_t tokens[] = {5, 17, 3, 29, 11}, last[] = {4};
+    struct lp_kv_layer layers[LP_MAX_LAYERS];
+    struct lp_page_table pages = {0};
+    struct lp_kv *kv;
+    struct lp_runner *runner;
+    lp_model_kv_layers(m, false, layers);
+    assert_int_equal(
+        lp_kv_new(&kv, m->dev, layers, m->h.n_layers, LP_TYPE_F32, 128, err), LP_OK);
+    assert_int_equal(lp_runner_new(&runner, m, kv, 5, 128, false, err), LP_OK);
+    assert_int_equal(lp_page_table_grow(&pages, kv, 5, err), LP_OK);
+    struct lp_span span = {.pages = &pages, .n_rows = 5};
+    struct lp_step step = {.tokens = tokens,
+                           .spans = &span,
+                           .n_spans = 1,
+                           .n_rows = 5,
+                           .logit_rows = last,
+                           .n_logit_rows = 1,
+                           .logits = logits};
+    lp_status status = lp_runner_step(runner, &step, &(struct lp_step_settings){0}, err);
+    lp_page_table_release(&pages, kv);
+    lp_runner_free(runner);
+    lp_kv_free(kv);
+    return status;
+}
+
+static void is_inside(const struct lp_gguf *gguf, const struct lp_weight *w, bool inside) {
+    bool found = false;
+    for (uint64_t i = 0; i < lp_gguf_n_tensors(gguf); i++) {
+        const struct lp_gguf_tensor *t = lp_gguf_tensor_at(gguf, i);
+        const uint8_t *at = lp_gguf_tensor_mat(t, 0), *mat = lp_weight_mat(w, 0);
+        found |= mat >= at && mat < at + t->n_bytes;
+    }
+    assert_int_equal(found, inside);
+}
+
+// Latents in two tensors and in one, experts, a tied output, grouped-query attention.
+static void a_device_of_its_own_gets_copies_that_give_the_same_bits(void **state) {
+    (void)state;
+    static const char *const files[] = {GOLDEN, "tests/golden/ds2_lite.gguf",
+                                        "tests/golden/glm47_flash.gguf", "tests/golden/qwen3.gguf"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        float *logits[2];
+        for (int is_far = 0; is_far < 2; is_far++) {
+            struct lp_err err;
+            struct lp_gguf *gguf;
+            struct lp_model *m;
+            struct lp_device *device;
+            if (lp_gguf_open(&gguf, files[i], &err)) fail_msg("%s", err.text);
+            if (is_far)
+                device = open_far();
+            else
+                assert_int_equal(lp_backend_ref.open(&device, NULL, NULL), LP_OK);
+            if (lp_model_load(&m, gguf, device, 1, UINT64_MAX, &err)) fail_msg("%s", err.text);
+            assert_int_equal(m->owned_bytes, lp_cost_float32_bytes(&m->h, &m->binding));
+            assert_int_equal(m->uploaded_bytes,
+                             is_far ? lp_cost_mapped_bytes(&m->h, &m->binding, true) : 0);
+            is_inside(gguf, &m->output, !is_far);
+            is_inside(gguf, &m->layers[0].attn_output, !is_far);
+            logits[is_far] = lp_alloc((size_t)m->h.n_vocab, sizeof(float));
+            if (run_tokens(m, logits[is_far], &err)) fail_msg("%s", err.text);
+            if (is_far)
+                assert_memory_equal(logits[0], logits[1], (size_t)m->h.n_vocab * sizeof(float));
+            lp_model_free(m);
+            lp_backend_ref.close(device);
+            lp_gguf_close(gguf);
+        }
+        lp_free(logits[0]), lp_free(logits[1]);
+    }
+}
+
+static void weights_that_do_not_fit_are_refused_with_both_sizes(void **state) {
+    (void)state;
+    struct lp_err err;
+    struct lp_gguf *gguf;
+    struct lp_model *m;
+    struct lp_device *device = open_far();
+    far_left = 1000000;
+    if (lp_gguf_open(&gguf, GOLDEN, &err)) fail_msg("%s", err.text);
+    assert_int_equal(lp_model_load(&m, gguf, device, 1, UINT64_MAX, &err), LP_STATUS_MEMORY);
+    assert_non_null(strstr(err.text, "the weights take "));
+    assert_non_null(strstr(err.text, "and 0.00 GB of its 1.07 GB are free"));
+    lp_backend_ref.close(device);
+    lp_gguf_close(gguf);
+}
+
+static void a_device_that_breaks_fails_the_step(void **state) {
+    (void)state;
+    struct lp_err err;
+    struct lp_gguf *gguf;
+    struct lp_model *m;
+    struct lp_device *device = open_far();
+    if (lp_gguf_open(&gguf, GOLDEN, &err)) fail_msg("%s", err.text);
+    if (lp_model_load(&m, gguf, device, 1, UINT64_MAX, &err)) fail_msg("%s", err.text);
+    float *logits = lp_alloc((size_t)m->h.n_vocab, sizeof(float));
+    far_broken = true;
+    assert_int_equal(run_tokens(m, logits, &err), LP_STATUS_IO);
+    assert_string_equal(err.text, "the device broke");
+    lp_free(logits);
+    lp_model_free(m);
+    lp_backend_ref.close(device);
+    lp_gguf_close(gguf);
+}
+
 static void factors_are_checked_for_nan(void **state) {
     (void)state;
     static const float bad[] = {NAN};
@@ -100,6 +233,9 @@ int main(void) {
         cmocka_unit_test(factors_are_placed_with_their_matrices),
         cmocka_unit_test(a_part_of_a_weight_begins_where_it_says),
         cmocka_unit_test(factors_are_checked_for_nan),
+        cmocka_unit_test(a_device_of_its_own_gets_copies_that_give_the_same_bits),
+        cmocka_unit_test(weights_that_do_not_fit_are_refused_with_both_sizes),
+        cmocka_unit_test(a_device_that_breaks_fails_the_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -226,7 +226,7 @@ static void large_copies_arrive(void **state) {
 }
 
 // A launch that CUDA refuses: operations do nothing from then on, reads give NaN, and a sentence says
-// why. Last, since a process may not recover from worse ones.
+// why.
 static void an_error_stays(void **state) {
     (void)state;
     struct lp_device *dev = NULL;
@@ -253,6 +253,31 @@ static void an_error_stays(void **state) {
     dev->backend->close(dev);
 }
 
+// A kernel that reads where there is no memory: found when the step is waited for. Last, since CUDA
+// gives the process no GPU any more.
+static void a_kernel_that_faults_is_told_of(void **state) {
+    (void)state;
+    struct lp_device *dev = NULL;
+    struct lp_err err = {0};
+    assert_int_equal(lp_backend_cuda.open(&dev, NULL, &err), LP_OK);
+    float *y = dev->backend->alloc(dev, 4096), back[2] = {1, 1};
+    struct lp_op_add op = {.y = y,
+                           .x = (const float *)(uintptr_t)0x10000000,
+                           .y_stride = 64,
+                           .x_stride = 64,
+                           .n_rows = 1,
+                           .width = 64};
+    dev->backend->add(dev, &op);
+    dev->backend->read(dev, back, y, sizeof back);
+    assert_true(isnan(back[0]) && isnan(back[1]));
+    assert_int_equal(dev->backend->failed(dev, &err), LP_STATUS_IO);
+    printf("%s\n", err.text);
+    assert_non_null(strstr(err.text, "cudaErrorIllegalAddress"));
+    dev->backend->add(dev, &op);
+    assert_int_equal(dev->backend->failed(dev, &err), LP_STATUS_IO);
+    dev->backend->close(dev);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dequantisers_give_the_same_bits),
@@ -261,6 +286,7 @@ int main(void) {
         cmocka_unit_test(memory_that_is_not_there_is_refused),
         cmocka_unit_test(large_copies_arrive),
         cmocka_unit_test(an_error_stays),
+        cmocka_unit_test(a_kernel_that_faults_is_told_of),
     };
     return cmocka_run_group_tests_name("cuda", tests, NULL, NULL);
 }
