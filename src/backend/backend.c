@@ -28,9 +28,10 @@ lp_status lp_backend_choose(const struct lp_backend **out, const char *name, str
     *out = lp_backend_find(name ? name : "cpu");
     if (*out) return LP_OK;
     if (strcmp(name, "cuda") == 0)
-        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
-                          "this build has no CUDA backend; build limpid with -DLIMPID_CUDA=ON, or use "
-                          "--backend cpu");
+        return lp_err_set(
+            err, LP_STATUS_UNSUPPORTED,
+            "this build has no CUDA backend; build limpid with -DLIMPID_CUDA=ON, or use "
+            "--backend cpu");
     return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu, cuda or ref", name);
 }
 

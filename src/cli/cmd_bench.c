@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/clean.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/rng.h"
 #include "base/workers.h"
 #include "cli/bench_run.h"
@@ -96,6 +97,11 @@ static int set_up(struct lp_bench *b, const char *given) {
     if (status) return status;
     read_cpu_name(b->machine.cpu, sizeof b->machine.cpu);
     b->machine.architecture = info.architecture;
+    if (!b->model->dev->backend->host_memory)
+        lp_log(LP_LOG_WARN,
+               "the limits beside these rates are those of the CPU and its memory, not of "
+               "the GPU, and the shares of time are those of starting operations, which run "
+               "behind them: read the rates alone");
     b->machine.version = limpid_version();
     b->machine.backend = info.backend;
     b->machine.kernel = info.matmul_kernel ? info.matmul_kernel : "unknown";

@@ -24,9 +24,9 @@ static json_t *device_json(struct lp_inspect_builder *b, uint64_t total) {
     const struct lp_plan *p = &b->in->plan;
     struct lp_device *dev = b->in->dev;
     size_t all = 0;
-    uint64_t experts = expert_bytes(b->in),
-             available = dev->backend->memory ? dev->backend->memory(dev, &all)
-                                              : lp_memory_available();
+    uint64_t experts = expert_bytes(b->in), available = dev->backend->memory
+                                                            ? dev->backend->memory(dev, &all)
+                                                            : lp_memory_available();
     uint64_t others = p->mapped_bytes + p->memory_bytes + p->float32_bytes - experts;
     if (b->in->is_limited) {
         experts = cache_bytes(b->in);

@@ -45,7 +45,7 @@ struct lp_model {
     struct lp_expert_cache *expert_cache; // experts that stay on disk; NULL: all are in memory
     void *packed;                         // weights packed for the backend's kernels, or NULL
     size_t packed_bytes;
-    void **owned; // device blocks to free
+    void **owned;                                // device blocks to free
     size_t n_owned, owned_capacity, owned_bytes; // bytes: of the float32 copies
     struct lp_progress uploading;
     uint64_t uploaded_bytes; // of matrices that were copied to the device; 0 with host_memory

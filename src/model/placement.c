@@ -101,10 +101,11 @@ static lp_status check_room(struct lp_model *m, struct lp_err *err) {
         lp_progress_init(&m->uploading, "uploading", matrices);
         return LP_OK;
     }
-    return lp_err_set(err, LP_STATUS_MEMORY,
-                      "the weights take %.2f GB of device memory, and %.2f GB of its %.2f GB are free; "
-                      "use a file with fewer bits per weight, or --backend cpu",
-                      (double)need * 1e-9, (double)left * 1e-9, (double)total * 1e-9);
+    return lp_err_set(
+        err, LP_STATUS_MEMORY,
+        "the weights take %.2f GB of device memory, and %.2f GB of its %.2f GB are free; "
+        "use a file with fewer bits per weight, or --backend cpu",
+        (double)need * 1e-9, (double)left * 1e-9, (double)total * 1e-9);
 }
 
 // The factors of n_mats matrices: as the file has them, or its only one for each.

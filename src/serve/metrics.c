@@ -221,8 +221,9 @@ static void put_server(struct lp_bytes *out, const struct lp_metrics_now *now) {
     lp_bytes_printf(out, "limpid_info{version=\"%s\",model=\"", limpid_version());
     put_label(out, now->model_id);
     lp_bytes_puts(out, "\"} 1\n");
-    put_head(out, "limpid_healthy", "gauge",
-             "0 while the engine makes no steps although it has work, and once its device has failed");
+    put_head(
+        out, "limpid_healthy", "gauge",
+        "0 while the engine makes no steps although it has work, and once its device has failed");
     put_real(out, "limpid_healthy", now->healthy);
     put_head(out, "limpid_draining", "gauge", "1 once the server takes no more requests");
     put_real(out, "limpid_draining", now->draining);

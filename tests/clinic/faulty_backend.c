@@ -174,6 +174,14 @@ static void experts(struct lp_device *dev, const struct lp_op_experts *op) {
     lp_free(weights);
 }
 
+static lp_status failed(struct lp_device *dev, struct lp_err *err) {
+    static int n_asked; // once a step
+    (void)dev;
+    return LP_FAULT("device-breaks") && ++n_asked > 30
+               ? lp_err_set(err, LP_STATUS_IO, "the device broke")
+               : LP_OK;
+}
+
 struct lp_backend lp_backend_faulty;
 
 // In the place of the cpu backend (backend/backend.c).
@@ -181,6 +189,7 @@ const struct lp_backend *lp_faulty_backend(void) {
     if (lp_backend_faulty.name) return &lp_backend_faulty;
     lp_backend_faulty = lp_backend_cpu;
     lp_backend_faulty.open = open_faulty;
+    lp_backend_faulty.failed = failed;
     lp_backend_faulty.matmul = matmul;
     lp_backend_faulty.head_matmul = head_matmul;
     lp_backend_faulty.embed = embed;

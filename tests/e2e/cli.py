@@ -30,6 +30,8 @@ CASES = [
     ("decode NUL", ["tokenize", MINI_MODEL, "--decode"], b"1,2\0,3", 1, "NUL"),
     ("chat NUL", ["run", MINI_MODEL, "-n", "2"], b"a\0b\n", 1, "NUL"),
 ]
+if not os.path.exists("/dev/nvidiactl"):  # whether this build has the backend or not
+    CASES.append(("no GPU", [*RUN, "--backend", "cuda"], b"", 1, "--backend cpu"))
 TO_FULL = [["tokenize", MINI_MODEL, "hello"], ["tokenize", MINI_MODEL, "--decode", "100"], [*DUMP, "--greedy", "2"],
            RUN, ["inspect", MINI_MODEL], ["--help"], ["--version"]]
 

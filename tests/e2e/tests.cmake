@@ -51,6 +51,7 @@ lp_e2e(doctor_file 1800)
 lp_e2e(selfcheck 1200 --faulty $<TARGET_FILE:limpid-faulty>)
 lp_e2e(engine_faults 600 --faulty $<TARGET_FILE:limpid-faulty>)
 lp_e2e(trace 1200 --faulty $<TARGET_FILE:limpid-faulty>)
+lp_e2e(device_fails 300 --faulty $<TARGET_FILE:limpid-faulty>)
 
 # Whatever runs beside a request, its answer is the same: random schedules on every small model, over a thousand together.
 add_executable(schedules ${e2e}/schedules.c)

@@ -102,8 +102,8 @@ static struct lp_cache_view cache(struct staged *s, const struct lp_cache_view *
 static struct lp_visible visible(struct staged *s, const struct lp_visible *v) {
     struct lp_visible copy = *v;
     copy.ids = upload(s, v->ids, (size_t)(v->n_queries * v->k) * sizeof *v->ids, false);
-    copy.counts = v->ids ? upload(s, v->counts, (size_t)v->n_queries * sizeof *v->counts, false)
-                         : NULL;
+    copy.counts =
+        v->ids ? upload(s, v->counts, (size_t)v->n_queries * sizeof *v->counts, false) : NULL;
     return copy;
 }
 
@@ -140,10 +140,10 @@ OP(layer_norm) {
 }
 OP(rope) {
     BEGIN(rope)
-    copy.x = out(s, op->x,
-                 rows(op->n_tokens, op->token_stride, rows(op->n_heads, op->head_stride, op->width)));
-    copy.positions =
-        upload(s, op->positions, (size_t)op->n_tokens * sizeof *op->positions, false);
+    copy.x =
+        out(s, op->x,
+            rows(op->n_tokens, op->token_stride, rows(op->n_heads, op->head_stride, op->width)));
+    copy.positions = upload(s, op->positions, (size_t)op->n_tokens * sizeof *op->positions, false);
     copy.inv_freq = in(s, op->inv_freq, op->width / 2);
     END(rope)
 }
@@ -204,9 +204,11 @@ OP(mla_absorbed) {
     struct lp_cache_view view = cache(s, op->cache, op->visible.first_pos + n, false);
     copy.cache = &view;
     copy.visible = visible(s, &op->visible);
-    copy.q_latent = in(s, op->q_latent, rows(n, op->q_latent_stride, (int64_t)op->n_heads * op->latent));
-    copy.q_rope = in(s, op->q_rope, rows(n, op->q_rope_stride,
-                                         rows(op->n_heads, op->q_rope_head_stride, op->rope)));
+    copy.q_latent =
+        in(s, op->q_latent, rows(n, op->q_latent_stride, (int64_t)op->n_heads * op->latent));
+    copy.q_rope =
+        in(s, op->q_rope,
+           rows(n, op->q_rope_stride, rows(op->n_heads, op->q_rope_head_stride, op->rope)));
     copy.out = out(s, op->out, rows(n, op->out_stride, (int64_t)op->n_heads * op->latent));
     END(mla_absorbed)
 }
@@ -231,8 +233,7 @@ OP(index_select) {
     copy.keys = &keys;
     copy.q = in(s, op->q, rows(n, op->q_stride, (int64_t)op->n_heads * op->width));
     copy.w = in(s, op->w, rows(n, op->w_stride, op->n_heads));
-    copy.ids =
-        upload(s, op->ids, (size_t)rows(n, op->ids_stride, most) * sizeof *op->ids, true);
+    copy.ids = upload(s, op->ids, (size_t)rows(n, op->ids_stride, most) * sizeof *op->ids, true);
     copy.counts = upload(s, op->counts, (size_t)n * sizeof *op->counts, true);
     END(index_select)
 }
@@ -308,6 +309,5 @@ const struct lp_backend cuda_staged = {
     .packed_bytes = staged_packed_bytes,
 #define ROW(name) .name = staged_##name,
     ROW(embed) ROW(rms_norm) ROW(layer_norm) ROW(rope) ROW(matmul) ROW(head_matmul) ROW(add)
-    ROW(silu_mul) ROW(cache_write) ROW(gqa) ROW(mla_absorbed) ROW(mla_expanded) ROW(index_select)
-    ROW(router) ROW(experts)
-};
+        ROW(silu_mul) ROW(cache_write) ROW(gqa) ROW(mla_absorbed) ROW(mla_expanded)
+            ROW(index_select) ROW(router) ROW(experts)};

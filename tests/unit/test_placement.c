@@ -116,8 +116,7 @@ static lp_status run_tokens(struct lp_model *m, float *logits, struct lp_err *er
     struct lp_kv *kv;
     struct lp_runner *runner;
     lp_model_kv_layers(m, false, layers);
-    assert_int_equal(
-        lp_kv_new(&kv, m->dev, layers, m->h.n_layers, LP_TYPE_F32, 128, err), LP_OK);
+    assert_int_equal(lp_kv_new(&kv, m->dev, layers, m->h.n_layers, LP_TYPE_F32, 128, err), LP_OK);
     assert_int_equal(lp_runner_new(&runner, m, kv, 5, 128, false, err), LP_OK);
     assert_int_equal(lp_page_table_grow(&pages, kv, 5, err), LP_OK);
     struct lp_span span = {.pages = &pages, .n_rows = 5};

@@ -87,7 +87,7 @@ static __device__ inline double warp_largest(double x) {
 
 template <class Keys> static __global__ void attend_kernel(Keys keys, struct queries a) {
     extern __shared__ double shared[];
-    double *sums = shared;                    // [v_width]
+    double *sums = shared;                      // [v_width]
     float *query = (float *)(sums + a.v_width); // [width]
     __shared__ double scores[TILE], softmax[3]; // largest so far, factor of this tile, sum
     __shared__ float weights[TILE];
@@ -176,8 +176,10 @@ static void attend(struct lp_cuda_device *dev, const Keys &keys, const struct qu
 // ---- grouped-query attention
 
 template <int TYPE> static void gqa(struct lp_cuda_device *dev, const struct lp_op_gqa *op) {
-    struct gqa_keys<TYPE> keys = {lp_cuda_cache_of(op->k), lp_cuda_cache_of(op->v), op->head_dim,
-                                  op->v_dim, op->n_heads / op->n_kv_heads};
+    struct gqa_keys<TYPE> keys = {
+        lp_cuda_cache_of(op->k),
+            lp_cuda_cache_of(op->v), op->head_dim, op->v_dim, op->n_heads / op->n_kv_heads
+    };
     struct queries a = {};
     a.q = a.rest = op->q;
     a.q_stride = op->q_stride;
@@ -208,7 +210,9 @@ void lp_cuda_gqa(struct lp_device *device, const struct lp_op_gqa *op) {
 
 template <int TYPE>
 static void absorbed(struct lp_cuda_device *dev, const struct lp_op_mla_absorbed *op) {
-    struct latent_keys<TYPE> keys = {lp_cuda_cache_of(op->cache)};
+    struct latent_keys<TYPE> keys = {
+        lp_cuda_cache_of(op->cache)
+    };
     struct queries a = {};
     a.q = op->q_latent;
     a.q_stride = op->q_latent_stride;
@@ -293,9 +297,9 @@ void lp_cuda_mla_expanded(struct lp_device *device, const struct lp_op_mla_expan
         expand(device, op->k_up, op->k_transposed, first, n, row, n_keys, dev->scratch.keys,
                op->nope);
         expand(device, op->v_up, false, first, n, row, n_keys, dev->scratch.values, op->v_dim);
-        struct expanded_keys keys = {dev->scratch.keys, dev->scratch.values, dev->scratch.latents,
-                                     n_keys,            op->nope,            op->v_dim,
-                                     op->latent,        row};
+        struct expanded_keys keys = {
+            dev->scratch.keys, dev->scratch.values, dev->scratch.latents, n_keys,
+            op->nope,          op->v_dim,           op->latent,           row};
         struct queries a = {};
         a.q = a.rest = op->q + first * (op->nope + op->rope);
         a.q_stride = op->q_stride;

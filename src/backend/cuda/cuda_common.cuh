@@ -32,8 +32,14 @@ struct lp_cuda_weight { // lp_weight as a kernel argument
 };
 
 static inline struct lp_cuda_weight lp_cuda_weight_of(const struct lp_weight *w) {
-    struct lp_cuda_weight out = {(const uint8_t *)w->data, w->scales, (int)w->type, w->n_in,
-                                 w->n_out,                 w->n_mats, w->row_bytes, w->mat_bytes};
+    struct lp_cuda_weight out = {(const uint8_t *)w->data,
+                                 w->scales,
+                                 (int)w->type,
+                                 w->n_in,
+                                 w->n_out,
+                                 w->n_mats,
+                                 w->row_bytes,
+                                 w->mat_bytes};
     return out;
 }
 

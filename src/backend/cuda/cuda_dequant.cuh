@@ -33,8 +33,7 @@ static __device__ inline float lp_cuda_nvfp4_scale(uint8_t b) {
 static __device__ inline float lp_cuda_e4m3(uint8_t b) {
     uint32_t exponent = (b >> 3) & 15, mantissa = b & 7, sign = (uint32_t)(b & 0x80) << 24;
     if ((b & 0x7f) == 0x7f) return __uint_as_float(0x7fc00000u | sign);
-    if (exponent == 0)
-        return __uint_as_float(__float_as_uint((float)mantissa * 0x1p-9f) | sign);
+    if (exponent == 0) return __uint_as_float(__float_as_uint((float)mantissa * 0x1p-9f) | sign);
     return __uint_as_float(((exponent - 7 + 127) << 23 | mantissa << 20) | sign);
 }
 
@@ -222,8 +221,7 @@ static __device__ inline void lp_cuda_dequant8(int type, const uint8_t *row, int
         lp_cuda_k_scale_min(b->scales, g, &scale, &min);
         float s = lp_cuda_f16(b->d) * (float)scale, m = lp_cuda_f16(b->dmin) * (float)min;
         const uint8_t *qs = b->qs + 32 * (g / 2) + v % 32, *qh = b->qh + v % 32;
-        EACH8 out[j] =
-            s * (float)((qs[j] >> 4 * (g & 1) & 15) | (qh[j] >> g & 1) << 4) - m;
+        EACH8 out[j] = s * (float)((qs[j] >> 4 * (g & 1) & 15) | (qh[j] >> g & 1) << 4) - m;
         return;
     }
     case LP_TYPE_Q6_K: {
@@ -262,10 +260,10 @@ static __device__ inline void lp_cuda_dequant8(int type, const uint8_t *row, int
     case LP_TYPE_IQ3_XXS: {
         const struct lp_block_iq3_xxs *b = (const struct lp_block_iq3_xxs *)row + at / 256;
         uint32_t aux = b->aux[g];
-        lp_cuda_octet(
-            out, lp_cuda_join(tables->iq3xxs[b->qs[2 * o]], tables->iq3xxs[b->qs[2 * o + 1]]),
-            tables->signs[aux >> 7 * (o % 4) & 127],
-            lp_cuda_f16(b->d) * (0.5f + (float)(aux >> 28)) * 0.5f);
+        lp_cuda_octet(out,
+                      lp_cuda_join(tables->iq3xxs[b->qs[2 * o]], tables->iq3xxs[b->qs[2 * o + 1]]),
+                      tables->signs[aux >> 7 * (o % 4) & 127],
+                      lp_cuda_f16(b->d) * (0.5f + (float)(aux >> 28)) * 0.5f);
         return;
     }
     case LP_TYPE_IQ3_S: {

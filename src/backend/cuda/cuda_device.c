@@ -9,7 +9,7 @@
 #include "quant/codebooks.h"
 
 #define STAGING_BYTES ((size_t)16 << 20)
-#define SMALL_COPY_BYTES ((size_t)64 << 10) // the driver stages these itself
+#define SMALL_COPY_BYTES ((size_t)64 << 10)  // the driver stages these itself
 #define HEAD_GROUP_BYTES ((size_t)256 << 20) // keys and values of the expanded form
 #define SCORE_BYTES ((size_t)64 << 20)       // of the indexer
 
@@ -32,14 +32,16 @@ static lp_status explain_no_device(cudaError_t error, struct lp_err *err) {
                           "no NVIDIA driver is installed or reachable here; install one, or use "
                           "--backend cpu");
     if (error == cudaErrorInsufficientDriver)
-        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
-                          "the NVIDIA driver supports CUDA %d.%d, this build needs %d.%d; update the "
-                          "driver, or use --backend cpu",
-                          driver / 1000, driver / 10 % 100, runtime / 1000, runtime / 10 % 100);
+        return lp_err_set(
+            err, LP_STATUS_UNSUPPORTED,
+            "the NVIDIA driver supports CUDA %d.%d, this build needs %d.%d; update the "
+            "driver, or use --backend cpu",
+            driver / 1000, driver / 10 % 100, runtime / 1000, runtime / 10 % 100);
     if (error == cudaErrorNoDevice)
-        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
-                          "no NVIDIA GPU was found (CUDA_VISIBLE_DEVICES may hide it); use --backend "
-                          "cpu");
+        return lp_err_set(
+            err, LP_STATUS_UNSUPPORTED,
+            "no NVIDIA GPU was found (CUDA_VISIBLE_DEVICES may hide it); use --backend "
+            "cpu");
     return lp_err_set(err, LP_STATUS_UNSUPPORTED,
                       "the NVIDIA GPU cannot be used: %s; see nvidia-smi, or use --backend cpu",
                       cudaGetErrorString(error));
@@ -60,20 +62,20 @@ static lp_status explain_kernels(const struct lp_cuda_device *dev, cudaError_t e
 }
 
 static cudaError_t make_tables(struct lp_cuda_device *dev) {
-    static struct lp_cuda_tables host; // 33 kB; every device gets the same
-    memcpy(host.iq2xxs, lp_codebooks_iq2xxs, sizeof host.iq2xxs);
-    memcpy(host.iq2xs, lp_codebooks_iq2xs, sizeof host.iq2xs);
-    memcpy(host.iq2s, lp_codebooks_iq2s, sizeof host.iq2s);
-    memcpy(host.iq1s, lp_codebooks_iq1s, sizeof host.iq1s);
-    memcpy(host.iq3xxs, lp_codebooks_iq3xxs, sizeof host.iq3xxs);
-    memcpy(host.iq3s, lp_codebooks_iq3s, sizeof host.iq3s);
-    memcpy(host.signs, lp_codebooks_signs, sizeof host.signs);
-    memcpy(host.iq4_nl, lp_codebooks_iq4_nl, sizeof host.iq4_nl);
-    memcpy(host.fp4, lp_codebooks_fp4, sizeof host.fp4);
+    struct lp_cuda_tables *host = dev->staging[0]; // pinned memory that nothing uses yet
+    memcpy(host->iq2xxs, lp_codebooks_iq2xxs, sizeof host->iq2xxs);
+    memcpy(host->iq2xs, lp_codebooks_iq2xs, sizeof host->iq2xs);
+    memcpy(host->iq2s, lp_codebooks_iq2s, sizeof host->iq2s);
+    memcpy(host->iq1s, lp_codebooks_iq1s, sizeof host->iq1s);
+    memcpy(host->iq3xxs, lp_codebooks_iq3xxs, sizeof host->iq3xxs);
+    memcpy(host->iq3s, lp_codebooks_iq3s, sizeof host->iq3s);
+    memcpy(host->signs, lp_codebooks_signs, sizeof host->signs);
+    memcpy(host->iq4_nl, lp_codebooks_iq4_nl, sizeof host->iq4_nl);
+    memcpy(host->fp4, lp_codebooks_fp4, sizeof host->fp4);
     void *tables = NULL;
-    cudaError_t error = cudaMalloc(&tables, sizeof host);
+    cudaError_t error = cudaMalloc(&tables, sizeof *host);
     dev->tables = tables;
-    return error ? error : cudaMemcpy(tables, &host, sizeof host, cudaMemcpyHostToDevice);
+    return error ? error : cudaMemcpy(tables, host, sizeof *host, cudaMemcpyHostToDevice);
 }
 
 static cudaError_t make_resources(struct lp_cuda_device *dev) {
@@ -239,10 +241,9 @@ static void write_staged(struct lp_cuda_device *dev, char *to, const char *from,
         if (!lp_cuda_note(dev, cudaEventSynchronize(dev->staged[i]), "a copy to the device"))
             return;
         memcpy(dev->staging[i], from, part);
-        lp_cuda_note(dev,
-                     cudaMemcpyAsync(to, dev->staging[i], part, cudaMemcpyHostToDevice,
-                                     dev->stream),
-                     "a copy to the device");
+        lp_cuda_note(
+            dev, cudaMemcpyAsync(to, dev->staging[i], part, cudaMemcpyHostToDevice, dev->stream),
+            "a copy to the device");
         lp_cuda_note(dev, cudaEventRecord(dev->staged[i], dev->stream), "a copy to the device");
         to += part;
         from += part;
@@ -256,8 +257,7 @@ static void cuda_write(struct lp_device *device, void *to, const void *from, siz
     if (n_bytes > SMALL_COPY_BYTES)
         write_staged(dev, to, from, n_bytes);
     else
-        lp_cuda_note(dev,
-                     cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyHostToDevice, dev->stream),
+        lp_cuda_note(dev, cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyHostToDevice, dev->stream),
                      "a copy to the device");
 }
 
@@ -265,8 +265,7 @@ static void cuda_read(struct lp_device *device, void *to, const void *from, size
     struct lp_cuda_device *dev = lp_cuda_of(device);
     if (n_bytes == 0) return;
     if (!dev->error)
-        lp_cuda_note(dev,
-                     cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToHost, dev->stream),
+        lp_cuda_note(dev, cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToHost, dev->stream),
                      "a copy from the device");
     if (!dev->error)
         lp_cuda_note(dev, cudaStreamSynchronize(dev->stream), "the operations of a step");

@@ -158,8 +158,8 @@ void lp_cuda_index_select(struct lp_device *device, const struct lp_op_index_sel
         s.n_context = dev->sizes.n_context;
         if (n_keys > op->top_k) {
             const unsigned pieces = lp_cuda_blocks(n_keys, LP_CUDA_WARPS * KEYS_PER_WARP);
-            score_kernel<<<pieces * (unsigned)n, LP_CUDA_THREADS,
-                           LP_CUDA_WARPS * (size_t)op->width * sizeof(float), dev->stream>>>(
+            score_kernel<<<pieces *(unsigned)n, LP_CUDA_THREADS,
+                           LP_CUDA_WARPS *(size_t)op->width * sizeof(float), dev->stream>>>(
                 s, pieces, dev->tables);
             LP_CUDA_LAUNCHED(dev, "index_select (scores)");
         }

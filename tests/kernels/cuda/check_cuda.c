@@ -235,14 +235,9 @@ static void an_error_stays(void **state) {
     float *x = dev->backend->alloc(dev, 4096), back[2] = {1, 1};
     dev->backend->write(dev, x, back, sizeof back);
     struct lp_op_router op = {// more experts than a block's shared memory holds
-                              .logits = x,
-                              .n_rows = 1,
-                              .n_experts = 1 << 20,
-                              .n_used = 1,
-                              .n_groups = 1,
-                              .gating = LP_GATING_SIGMOID,
-                              .ids = (int32_t *)x,
-                              .weights = x};
+                              .logits = x,         .n_rows = 1,   .n_experts = 1 << 20,
+                              .n_used = 1,         .n_groups = 1, .gating = LP_GATING_SIGMOID,
+                              .ids = (int32_t *)x, .weights = x};
     dev->backend->router(dev, &op);
     assert_int_equal(dev->backend->failed(dev, &err), LP_STATUS_IO);
     printf("%s\n", err.text);
