@@ -314,10 +314,10 @@ def check_streams_show_that_they_live_while_their_prompt_is_computed(limpid, mod
     asked = {"prompt": prompt, "temperature": 0, "max_tokens": 8, "ignore_eos": True}
     for chunk in ("64", "4096"):
         with Server(limpid, model, ["--keep-alive", "0.005", "--chunk", chunk, "--no-prefix-cache", "--deterministic", *options]) as s:
-            with concurrent.futures.ThreadPoolExecutor(1) as pool:
-                answer = pool.submit(s.ask, "POST", "/v1/completions", json.dumps({**asked, "stream": True}))
-                s.wait_for(lambda m: m["limpid_sequences_running"] == 1 and m["limpid_sequences_waiting"] == 0)  # no queue
-                raw = answer.result()[2]
+            raw = s.ask("POST", "/v1/completions", json.dumps({**asked, "stream": True}))[2]
+            metrics = s.wait_until_idle()
+            queued = metrics["limpid_queue_seconds_sum"]
+            assert queued < metrics["limpid_time_to_first_token_seconds_sum"] / 4, "it waited, not its prompt"
             before, _, _ = raw.partition(b"data: ")
             assert before.count(b": keep-alive\n\n") >= 3 and not before.replace(b": keep-alive\n\n", b""), before[-200:]
             stream = parse_stream(raw)
