@@ -361,6 +361,9 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
     if (status) {
         const struct lp_backend *backend = e->model->dev->backend;
         e->live.device_failed = backend->failed && backend->failed(e->model->dev, NULL) != LP_OK;
+        pthread_mutex_lock(&e->lock); // health tells it before any request does
+        e->stats.device_failed = e->live.device_failed;
+        pthread_mutex_unlock(&e->lock);
         fail_all(e, &why);
         return;
     }

@@ -82,7 +82,7 @@ def cannot_run(limpid, folder):
             ([os.path.join(folder, "none.gguf")], "no such file"),
             ([MODEL, "--nonsense"], "unknown option"),
             ([MODEL, "--threads", "5000"], "--threads is 5000"),
-            ([MODEL, "--backend", "cuda"], "'cuda'"),
+            ([MODEL, "--backend", "gpu"], "'gpu'"),
             ([MODEL, "--log", "loud"], "loud"),
             ([MODEL, "--json", "-", "--html", "-"], "standard output"),
             ([MODEL, "--json", "r", "--html", "r"], "both"),
