@@ -23,13 +23,15 @@ static uint64_t host_bytes(const struct lp_engine_settings *s, const struct lp_h
 // Of weights that are used where they lie.
 static lp_status plan_plain(limpid_memory_plan *out, const struct lp_hparams *h,
                             const struct lp_binding *binding, struct lp_device *dev,
-                            const struct lp_engine_settings *s, struct lp_err *err) {
+                            const struct lp_engine_settings *s, uint64_t max_context_bytes,
+                            struct lp_err *err) {
     struct lp_plan plan;
     const struct lp_plan_request request = {.kv_type = s->kv_type,
                                             .context = s->n_context,
                                             .n_kv_tokens = s->n_kv_tokens,
                                             .chunk = s->max_batch_tokens,
-                                            .with_mtp = s->speculate > 0};
+                                            .with_mtp = s->speculate > 0,
+                                            .max_context_bytes = max_context_bytes};
     lp_status status = lp_plan_make(&plan, h, binding, dev, &request, err);
     if (status) return status;
     *out = (limpid_memory_plan){.mapped_weights = plan.mapped_bytes,
@@ -74,7 +76,7 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
         lp_engine_settings_make(&s, m, options ? options : &defaults, lp_err_of(err));
     if (status) return lp_public(status);
     const struct lp_model *w = m->weights;
-    status = plan_plain(out, &w->h, &w->binding, m->dev, &s, lp_err_of(err));
+    status = plan_plain(out, &w->h, &w->binding, m->dev, &s, 0, lp_err_of(err));
     if (status) return lp_public(status);
     if (w->expert_cache) plan_experts(out, w->expert_cache);
     if (w->packed) add_packed(out, &w->h, &w->binding, m->dev, s.speculate > 0, w->packed_bytes);
@@ -150,7 +152,8 @@ static lp_status plan_outline(limpid_memory_plan *out, const struct outline *x,
                               const limpid_engine_options *engine, struct lp_err *err) {
     struct lp_engine_settings s;
     lp_status status = lp_engine_settings_of(&s, &x->h, x->binding.has_mtp, engine, err);
-    if (!status) status = plan_plain(out, &x->h, &x->binding, x->dev, &s, err);
+    const uint64_t most = x->dev->backend->host_memory ? lp_memory_available() : 0;
+    if (!status) status = plan_plain(out, &x->h, &x->binding, x->dev, &s, most, err);
     if (!status && model->prefetch) status = add_prefetch(out, x, err);
     if (!status && model->memory_budget_bytes)
         status = add_budget(out, x, model->memory_budget_bytes, err);

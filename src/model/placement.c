@@ -1,6 +1,6 @@
 // From bound tensors to the layer structs that the operations take. Host backends use matrices
-// where the file is mapped, others get a copy of each, in its type; vectors, routers and the indexer's head weights become float32 (they
-// are small and decide much: docs/numerics.md).
+// where the file is mapped, others get a copy of each, in its type; vectors, routers and the
+// indexer's head weights become float32 (they are small and decide much: docs/numerics.md).
 #include "model/model.h"
 
 #include <string.h>

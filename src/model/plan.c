@@ -3,7 +3,6 @@
 #include "model/plan.h"
 
 #include "base/alloc.h"
-#include "base/system_memory.h"
 #include "model/cost.h"
 #include "model/model.h"
 
@@ -60,18 +59,16 @@ static void hollow_init(struct hollow *d, struct lp_device *real) {
     d->backend.index_page_extra = hollow_index_page_extra;
 }
 
-// A runner reserves scratch for a context, which is not to be tried where not even its cache fits.
 static lp_status check_context(const struct lp_kv *kv, const struct lp_plan_request *ask,
-                               const struct lp_device *dev, struct lp_err *err) {
-    const uint64_t available = lp_memory_available(), token_bytes = lp_kv_token_bytes(kv);
-    if (!dev->backend->host_memory || !available ||
-        (uint64_t)ask->context <= available / token_bytes)
+                               struct lp_err *err) {
+    const uint64_t token_bytes = lp_kv_token_bytes(kv);
+    if (!ask->max_context_bytes || (uint64_t)ask->context <= ask->max_context_bytes / token_bytes)
         return LP_OK;
     return lp_err_set(err, LP_STATUS_MEMORY,
                       "the KV cache of a context of %lld tokens takes %llu bytes a token, which is "
                       "more than the %llu MB of memory that are available",
                       (long long)ask->context, (unsigned long long)token_bytes,
-                      (unsigned long long)(available / 1000000));
+                      (unsigned long long)(ask->max_context_bytes / 1000000));
 }
 
 static lp_status measure(struct lp_plan *out, struct lp_model *model,
@@ -83,7 +80,7 @@ static lp_status measure(struct lp_plan *out, struct lp_model *model,
     lp_model_kv_layers(model, with_mtp, layers);
     lp_status status = lp_kv_new(&kv, model->dev, layers, lp_model_kv_count(model, with_mtp),
                                  ask->kv_type, ask->n_kv_tokens, err);
-    if (!status) status = check_context(kv, ask, model->dev, err);
+    if (!status) status = check_context(kv, ask, err);
     if (!status)
         status = lp_runner_new(&runner, model, kv, ask->chunk, ask->context, ask->with_mtp, err);
     if (!status) {

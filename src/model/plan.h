@@ -10,6 +10,8 @@ struct lp_plan_request {
     int64_t n_kv_tokens; // that the cache holds, of all sequences
     int64_t chunk;       // tokens of a step, at most
     bool with_mtp;       // drafts
+    // 0, or what the cache of the longest sequence may take: scratch for more is not even tried
+    uint64_t max_context_bytes;
 };
 
 struct lp_plan {
@@ -24,7 +26,7 @@ struct lp_plan {
 
 // The sizes that lp_kv_new and lp_runner_new will have on this device, from those functions
 // themselves. The device's scratch is reserved on the way. Errors: INVALID (context, KV type,
-// drafts without an MTP layer), MEMORY.
+// drafts without an MTP layer), MEMORY (out of it, or max_context_bytes).
 lp_status lp_plan_make(struct lp_plan *out, const struct lp_hparams *h,
                        const struct lp_binding *binding, struct lp_device *dev,
                        const struct lp_plan_request *request, struct lp_err *err);

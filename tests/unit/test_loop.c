@@ -1,7 +1,6 @@
 // Engines at work: their thread, full queues, time limits, clients that go, numbers that go bad.
-#include "lp_test.h"
+#include "cache_folder.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -451,8 +450,7 @@ static void hits_of_every_length_equal_the_cold_run(void **state) {
 }
 
 // Other kinds of state: no indexer, keys and values, an indexer that some layers share.
-static void hits_of_every_kind_of_state_equal_the_cold_run(void **state) {
-    (void)state;
+static void for_every_kind_of_state(void (*check)(limpid_model *of)) {
     static const char *const files[] = {"ds2_lite", "llama", "glm45", "dsa_shared", "ds32"};
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         char path[64];
@@ -460,27 +458,24 @@ static void hits_of_every_kind_of_state_equal_the_cold_run(void **state) {
         limpid_model *golden;
         snprintf(path, sizeof path, "tests/golden/%s.gguf", files[i]);
         if (limpid_model_open(&golden, path, NULL, &err)) fail_msg("%s", err.text);
-        limpid_model_info info = limpid_model_get_info(golden);
-        const int64_t n = (info.top_k > 64 ? info.top_k : 64) + LP_KV_PAGE_TOKENS + 9;
-        check_hits(golden, "f16", 0, n);
-        if (info.n_draft_layers) check_hits(golden, "f16", 2, n);
+        check(golden);
         limpid_model_close(golden);
     }
 }
 
-// ---- what comes back from disk
-
-static void remove_folder(const char *dir) {
-    char path[512];
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (struct dirent *entry; (entry = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-        unlink(path);
-    }
-    closedir(d);
-    assert_int_equal(rmdir(dir), 0);
+static void check_hits_of(limpid_model *of) {
+    limpid_model_info info = limpid_model_get_info(of);
+    const int64_t n = (info.top_k > 64 ? info.top_k : 64) + LP_KV_PAGE_TOKENS + 9;
+    check_hits(of, "f16", 0, n);
+    if (info.n_draft_layers) check_hits(of, "f16", 2, n);
 }
+
+static void hits_of_every_kind_of_state_equal_the_cold_run(void **state) {
+    (void)state;
+    for_every_kind_of_state(check_hits_of);
+}
+
+// ---- what comes back from disk
 
 // Three pages and a bit, known to another engine alone, through a cache directory.
 static void check_from_disk(limpid_model *of, int32_t speculate) {
@@ -513,23 +508,18 @@ static void check_from_disk(limpid_model *of, int32_t speculate) {
     assert_memory_equal(warm.logits, cold.logits, n_bytes);
     free(cold.logits);
     free(warm.logits);
-    remove_folder(dir);
+    drop_cache_folder(dir);
 }
 
-// Every kind of state, with a draft layer that is idle (its state is not kept) and one that works.
+// With a draft layer that is idle (its state is not kept) and one that works.
+static void check_from_disk_of(limpid_model *of) {
+    check_from_disk(of, 0);
+    if (limpid_model_get_info(of).n_draft_layers) check_from_disk(of, 2);
+}
+
 static void what_comes_back_from_disk_equals_the_cold_run(void **state) {
     (void)state;
-    static const char *const files[] = {"ds2_lite", "llama", "glm45", "dsa_shared", "ds32"};
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
-        char path[64];
-        limpid_error err;
-        limpid_model *golden;
-        snprintf(path, sizeof path, "tests/golden/%s.gguf", files[i]);
-        if (limpid_model_open(&golden, path, NULL, &err)) fail_msg("%s", err.text);
-        check_from_disk(golden, 0);
-        if (limpid_model_get_info(golden).n_draft_layers) check_from_disk(golden, 2);
-        limpid_model_close(golden);
-    }
+    for_every_kind_of_state(check_from_disk_of);
 }
 
 // ---- ends

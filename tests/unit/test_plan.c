@@ -44,15 +44,15 @@ static void check_file(const char *path, const struct lp_plan_request *ask) {
 static void plan_is_what_is_taken(void **state) {
     (void)state;
     check_file("tests/golden/dsa_shared.gguf",
-               &(struct lp_plan_request){LP_TYPE_F16, 1000, 1000, 64, false});
+               &(struct lp_plan_request){LP_TYPE_F16, 1000, 1000, 64, false, 0});
     check_file("tests/golden/dsa_shared.gguf",
-               &(struct lp_plan_request){LP_TYPE_F16, 1000, 5000, 64, true});
+               &(struct lp_plan_request){LP_TYPE_F16, 1000, 5000, 64, true, 0});
     check_file("tests/golden/ds2_lite.gguf",
-               &(struct lp_plan_request){LP_TYPE_F32, 64, 640, 1, false});
+               &(struct lp_plan_request){LP_TYPE_F32, 64, 640, 1, false, 0});
     check_file("tests/golden/glm45.gguf",
-               &(struct lp_plan_request){LP_TYPE_BF16, 129, 129, 16, false});
+               &(struct lp_plan_request){LP_TYPE_BF16, 129, 129, 16, false, 0});
     check_file("tests/golden/glm45.gguf",
-               &(struct lp_plan_request){LP_TYPE_BF16, 129, 129, 16, true});
+               &(struct lp_plan_request){LP_TYPE_BF16, 129, 129, 16, true, 0});
 }
 
 static void refuses_what_cache_and_runner_refuse(void **state) {
@@ -65,13 +65,22 @@ static void refuses_what_cache_and_runner_refuse(void **state) {
     assert_int_equal(lp_gguf_open(&gguf, "tests/golden/llama.gguf", &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&dev, NULL, &err), LP_OK);
     assert_int_equal(lp_model_load(&model, gguf, dev, 1, LP_CHECK_WHOLE_BYTES, &err), LP_OK);
-    static const struct lp_plan_request refused[] = {{LP_TYPE_F16, 64, 0, 1, false},
-                                                     {LP_TYPE_Q4_K, 64, 64, 1, false},
-                                                     {LP_TYPE_F16, 64, 64, 1, true}};
+    static const struct lp_plan_request refused[] = {{LP_TYPE_F16, 64, 0, 1, false, 0},
+                                                     {LP_TYPE_Q4_K, 64, 64, 1, false, 0},
+                                                     {LP_TYPE_F16, 64, 64, 1, true, 0}};
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
         assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, dev, &refused[i], &err),
                          LP_STATUS_INVALID);
     assert_non_null(strstr(err.text, "no MTP layer")); // llama has none
+    struct lp_plan_request longest = {
+        .kv_type = LP_TYPE_F16, .context = 640, .n_kv_tokens = 64, .chunk = 1};
+    assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, dev, &longest, &err), LP_OK);
+    longest.max_context_bytes = 640 * plan.kv_token_bytes;
+    assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, dev, &longest, &err), LP_OK);
+    longest.max_context_bytes--;
+    assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, dev, &longest, &err),
+                     LP_STATUS_MEMORY);
+    assert_non_null(strstr(err.text, "640 tokens"));
     lp_model_free(model);
     lp_backend_ref.close(dev);
     lp_gguf_close(gguf);

@@ -1,9 +1,6 @@
 // The fingerprint of a cache directory: whatever changes a bit of a state changes it, and a store of
 // another one is as good as empty.
-#include "lp_test.h"
-
-#include <dirent.h>
-#include <unistd.h>
+#include "cache_folder.h"
 
 #include "base/file.h"
 #include "base/log.h"
@@ -168,18 +165,6 @@ static int64_t run_with_store(limpid_model *m, limpid_engine_options o, const ch
     return from_disk;
 }
 
-static void empty(const char *dir) {
-    char path[400];
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (struct dirent *entry; (entry = readdir(d));) {
-        snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-        unlink(path);
-    }
-    closedir(d);
-    assert_int_equal(rmdir(dir), 0);
-}
-
 static void a_store_of_other_settings_is_ignored_with_a_warning(void **state) {
     (void)state;
     char dir[] = "/tmp/limpid-settings-XXXXXX", text[2000];
@@ -206,7 +191,7 @@ static void a_store_of_other_settings_is_ignored_with_a_warning(void **state) {
     assert_int_equal(run_with_store(m, b, dir), 128); // and both live there
     assert_int_equal(run_with_store(m, a, dir), 128);
     limpid_model_close(m);
-    empty(dir);
+    drop_cache_folder(dir);
 }
 
 int main(void) {
