@@ -22,6 +22,13 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   set(LP_CPU_OPTIONS "_dotprod: -march=armv8.2-a+dotprod" "_i8mm: -march=armv8.2-a+dotprod+i8mm")
 endif()
 
+# All is inlined in kernels: with every check written out at each access the files take minutes to compile.
+# Addresses are still checked; what is left out would be seen there as well.
+if(LIMPID_SANITIZE MATCHES address AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
+  set(LP_SANITIZED_KERNEL -O1 -g1 --param=asan-instrumentation-with-call-threshold=0
+                          -fno-sanitize=null,pointer-overflow,object-size)
+endif()
+
 set(LP_CPU_SOURCES backend/kernels.c)
 foreach(stem IN LISTS LP_CPU_STEMS)
   set(source backend/cpu/${stem}.c)
@@ -31,10 +38,7 @@ foreach(stem IN LISTS LP_CPU_STEMS)
     set(options ${CMAKE_MATCH_2})
     if(stem MATCHES "${CMAKE_MATCH_1}$")
       separate_arguments(options)
-      # All is inlined there: with a check written out at each access these files take minutes to compile.
-      if(LIMPID_SANITIZE MATCHES address AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-        list(APPEND options --param=asan-instrumentation-with-call-threshold=0)
-      endif()
+      list(APPEND options ${LP_SANITIZED_KERNEL})
       set_source_files_properties(${PROJECT_SOURCE_DIR}/src/${source} PROPERTIES COMPILE_OPTIONS "${options}")
     endif()
   endforeach()

@@ -127,6 +127,7 @@ def check_clients_of_a_hung_engine(args):
             yield "the first two steps work"
         began = time.monotonic()
         stream = pool.submit(server.ask, "POST", "/v1/completions", json.dumps({**ENDLESS, "stream": True}))
+        server.wait_for(lambda m: m["limpid_time_to_first_token_seconds_count"] == 2)  # it streams, in the step that hangs
         whole = [pool.submit(ask, server, **ENDLESS) for _ in range(3)]  # of which some wait in the queue
         chat = pool.submit(ask, server, "/v1/messages", model=server.model, max_tokens=50, messages=[{"role": "user", "content": "hi"}])
         yield from watch_health(server, began)
