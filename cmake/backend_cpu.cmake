@@ -22,10 +22,10 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$")
   set(LP_CPU_OPTIONS "_dotprod: -march=armv8.2-a+dotprod" "_i8mm: -march=armv8.2-a+dotprod+i8mm")
 endif()
 
-# All is inlined in kernels: with every check written out at each access the files take minutes to compile.
-# Addresses are still checked; what is left out would be seen there as well.
+# All is inlined in the matrix kernels: with every check written out at each access they take minutes to
+# compile. Addresses are still checked; what is left out would be seen there as well.
 if(LIMPID_SANITIZE MATCHES address AND CMAKE_C_COMPILER_ID STREQUAL "GNU")
-  set(LP_SANITIZED_KERNEL -O1 -g1 --param=asan-instrumentation-with-call-threshold=0
+  set(LP_SANITIZED_KERNEL -g1 --param=asan-instrumentation-with-call-threshold=0
                           -fno-sanitize=null,pointer-overflow,object-size)
 endif()
 
@@ -38,7 +38,9 @@ foreach(stem IN LISTS LP_CPU_STEMS)
     set(options ${CMAKE_MATCH_2})
     if(stem MATCHES "${CMAKE_MATCH_1}$")
       separate_arguments(options)
-      list(APPEND options ${LP_SANITIZED_KERNEL})
+      if(stem MATCHES matmul)
+        list(APPEND options ${LP_SANITIZED_KERNEL})
+      endif()
       set_source_files_properties(${PROJECT_SOURCE_DIR}/src/${source} PROPERTIES COMPILE_OPTIONS "${options}")
     endif()
   endforeach()
