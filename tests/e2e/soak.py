@@ -232,15 +232,16 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("limpid")
     parser.add_argument("--sanitizer", action="store_true")
-    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--seconds", type=float, help="default: 15 with a sanitizer, else 40")
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--loose", action="store_true")
     parser.add_argument("--prompts", choices=["short", "long"], help="default: short under a sanitizer, else long")
     args = parser.parse_args()
+    args.seconds = args.seconds or (15 if args.sanitizer else 40)
     args.prompts = args.prompts or ("short" if args.sanitizer else "long")
     # So few pages that something is pre-empted.
     context, longest = (4096, 14000) if args.prompts == "long" else (1280, 4000)  # tokens, characters
-    cases = make_cases(random.Random(5), longest)
+    cases = make_cases(random.Random(5), longest)[::2 if args.sanitizer else 1]
     options = OPTIONS + ["--ctx", str(context), "--kv-tokens", str(context + 64),
                          "--no-prefix-cache" if args.loose else "--deterministic"]
     if not args.loose:

@@ -42,8 +42,12 @@ lp_e2e(smollm 900 --cache ${CMAKE_SOURCE_DIR}/build/downloads)
 
 lp_e2e(fairness 600)
 lp_e2e(soak 1200)
+set(loose_s 15)
+if(LIMPID_SANITIZE)
+  set(loose_s 8)
+endif()
 add_test(NAME e2e_soak_loose COMMAND Python3::Interpreter -B ${e2e}/soak.py $<TARGET_FILE:limpid> ${e2e_mode}
-                                     --loose --seconds 15)
+                                     --loose --seconds ${loose_s})
 set_tests_properties(e2e_soak_loose PROPERTIES LABELS e2e TIMEOUT 1200 RUN_SERIAL TRUE)
 lp_e2e(power_off 1200)
 lp_e2e(doctor_command 600)

@@ -237,6 +237,9 @@ static inline double bound_of(int device, const struct mla_case *c, mla_form for
     bool best = device >= 1 && device <= N_SAME;
     if (best && form == expanded && c->quantised) return 1e-3;
     if (best && form == absorbed && c->type == LP_TYPE_Q8_0) return 1e-3;
+    const bool amx = (LP_CPU_LEVEL_AMX & ~lp_cpu_features_detect()) == 0 && c->latent % 32 == 0;
+    if (best && amx && form == absorbed && (c->type == LP_TYPE_F16 || c->type == LP_TYPE_BF16))
+        return 1e-4;
     const bool bf16 = (LP_CPU_LEVEL_BF16 & ~lp_cpu_features_detect()) == 0;
     if (best && bf16 && form == absorbed && c->type == LP_TYPE_BF16) return 1e-2;
     return 2e-5;

@@ -1,73 +1,13 @@
-// The kernels for AMX on a machine without it: compiled here over a model of the tile instructions, in
-// plain C, that follows Intel's description of them (Software Developer's Manual, volume 2: TILELOADD,
-// TILESTORED, TDPBSSD). They must give the bits of the VNNI kernels, which check_matmul.c compares with
-// double precision. Skipped without AVX-512 VNNI, in which the rest of these kernels is written, and
-// where clang compiles it.
+// The matrix kernels for AMX over a model of the tile instructions (amx_model.h). They must give the
+// bits of the VNNI kernels, which check_matmul.c compares with double precision. Skipped without AVX-512
+// VNNI, in which the rest of these kernels is written, and where clang compiles it.
 #include "mat_fixture.h"
 
 #include "backend/cpu/cpu_features.h"
 #include "backend/cpu/cpu_matmul.h"
 
 #if defined(__x86_64__) && !defined(__clang__) // which has no push_options
-#include <immintrin.h>
-
-static _Thread_local struct tile {
-    int rows, row_bytes;
-    uint8_t data[16][64];
-} tiles[8];
-
-static void tile_loadconfig(const void *config) {
-    const uint8_t *bytes = config;
-    assert_int_equal(bytes[0], 1); // palette
-    for (int i = 0; i < 8; i++) {
-        uint16_t row_bytes;
-        memcpy(&row_bytes, bytes + 16 + 2 * i, sizeof row_bytes);
-        tiles[i].row_bytes = row_bytes;
-        tiles[i].rows = bytes[48 + i];
-        assert_true(row_bytes <= 64 && tiles[i].rows <= 16);
-    }
-}
-static void tile_zero(int i) {
-    memset(tiles[i].data, 0, sizeof tiles[i].data);
-}
-static void tile_load(int i, const void *from, size_t stride) {
-    assert_true(tiles[i].rows > 0);
-    tile_zero(i);
-    for (int r = 0; r < tiles[i].rows; r++)
-        memcpy(tiles[i].data[r], (const uint8_t *)from + (size_t)r * stride,
-               (size_t)tiles[i].row_bytes);
-}
-static void tile_store(int i, void *to, size_t stride) {
-    for (int r = 0; r < tiles[i].rows; r++)
-        memcpy((uint8_t *)to + (size_t)r * stride, tiles[i].data[r], (size_t)tiles[i].row_bytes);
-}
-// c[m][n] += sum of a[m][4k + i] b[k][4n + i], both signed
-static void tile_dpbssd(int c, int a, int b) {
-    assert_int_equal(tiles[c].rows, tiles[a].rows);
-    assert_int_equal(tiles[c].row_bytes, tiles[b].row_bytes);
-    assert_int_equal(tiles[a].row_bytes, 4 * tiles[b].rows);
-    for (int m = 0; m < tiles[c].rows; m++)
-        for (int n = 0; n < tiles[c].row_bytes / 4; n++) {
-            int32_t sum;
-            memcpy(&sum, tiles[c].data[m] + 4 * n, sizeof sum);
-            for (int k = 0; k < tiles[b].rows; k++)
-                for (int i = 0; i < 4; i++)
-                    sum +=
-                        (int8_t)tiles[a].data[m][4 * k + i] * (int8_t)tiles[b].data[k][4 * n + i];
-            memcpy(tiles[c].data[m] + 4 * n, &sum, sizeof sum);
-        }
-}
-
-#undef _tile_loadconfig
-#undef _tile_zero
-#undef _tile_loadd
-#undef _tile_stored
-#undef _tile_dpbssd
-#define _tile_loadconfig tile_loadconfig
-#define _tile_zero tile_zero
-#define _tile_loadd tile_load
-#define _tile_stored tile_store
-#define _tile_dpbssd tile_dpbssd
+#include "amx_model.h"
 
 // Only the kernels may use these instructions, not what looks whether the machine has them.
 #pragma GCC push_options

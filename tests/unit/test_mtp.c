@@ -19,8 +19,10 @@
 #define MAX_DRAFTS 4
 #ifdef __SANITIZE_ADDRESS__
 #define LONGEST 300 // tokens of a case that are run: behind top_k (256), but not for minutes
+#define N_RUN 3
 #else
 #define LONGEST CONTEXT
+#define N_RUN N_CASES
 #endif
 
 struct fixture {
@@ -166,7 +168,7 @@ static void run_case(struct fixture *f, const struct mtp_case *c, int32_t chunk)
 
 static void drafts_what_torch_drafts(void **state) {
     (void)state;
-    for (int i = 0; i < N_CASES; i++) run_case(&mini, &mtp_cases[i], MAX_ROWS);
+    for (int i = 0; i < N_RUN; i++) run_case(&mini, &mtp_cases[i], MAX_ROWS);
 }
 
 static void the_cut_into_steps_changes_nothing(void **state) {
@@ -322,7 +324,7 @@ static void later_drafts_take_the_normed_output(void **state) {
     tokens_of(&mtp_cases[3], tokens);
     static const int32_t lengths[] = {20, 63, 64, 258}; // the page border; behind top_k
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++)
-        check_later_drafts(&mini, tokens, lengths[i]);
+        if (lengths[i] < LONGEST - 50) check_later_drafts(&mini, tokens, lengths[i]);
 }
 
 static void grouped_query_layer_with_its_own_embedding_and_head(void **state) {

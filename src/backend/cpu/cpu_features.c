@@ -48,6 +48,7 @@ uint32_t lp_cpu_features_detect(void) {
     if ((saved & 0x60000) == 0x60000 && d >> 24 & 1 && may_use_tiles()) {
         bits |= LP_CPU_AMX_TILE;
         if (d >> 25 & 1) bits |= LP_CPU_AMX_INT8;
+        if (d >> 22 & 1) bits |= LP_CPU_AMX_BF16;
     }
     return bits;
 }
@@ -118,8 +119,8 @@ lp_status lp_cpu_features_choose(uint32_t have, const char *level, uint32_t *bit
 
 const char *lp_cpu_features_text(uint32_t bits, char *buffer, size_t buffer_bytes) {
     static const char *const names[] = {
-        "avx2", "fma",     "f16c", "avx512f",  "avx512bw", "avx512vl",   "avx512dq",  "avx512vnni",
-        "neon", "dotprod", "i8mm", "amx_tile", "amx_int8", "avx512vbmi", "avx512bf16"};
+        "avx2", "fma",     "f16c", "avx512f",  "avx512bw", "avx512vl",   "avx512dq",   "avx512vnni",
+        "neon", "dotprod", "i8mm", "amx_tile", "amx_int8", "avx512vbmi", "avx512bf16", "amx_bf16"};
     size_t used = 0;
     if (buffer_bytes) buffer[0] = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0] && used < buffer_bytes; i++)

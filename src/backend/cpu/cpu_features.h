@@ -27,6 +27,7 @@ enum lp_cpu_bit {
     LP_CPU_AMX_INT8 = 1 << 12,
     LP_CPU_AVX512VBMI = 1 << 13,
     LP_CPU_AVX512BF16 = 1 << 14,
+    LP_CPU_AMX_BF16 = 1 << 15,
 };
 
 // What the levels stand for, lowest first: of one kind of machine each holds the ones before it.
@@ -37,7 +38,7 @@ enum lp_cpu_bit {
 #define LP_CPU_LEVEL_VNNI (LP_CPU_LEVEL_AVX512 | LP_CPU_AVX512VNNI)
 #define LP_CPU_LEVEL_VBMI (LP_CPU_LEVEL_VNNI | LP_CPU_AVX512VBMI)
 #define LP_CPU_LEVEL_BF16 (LP_CPU_LEVEL_VBMI | LP_CPU_AVX512BF16)
-#define LP_CPU_LEVEL_AMX (LP_CPU_LEVEL_BF16 | LP_CPU_AMX_TILE | LP_CPU_AMX_INT8)
+#define LP_CPU_LEVEL_AMX (LP_CPU_LEVEL_BF16 | LP_CPU_AMX_TILE | LP_CPU_AMX_INT8 | LP_CPU_AMX_BF16)
 #define LP_CPU_LEVEL_NEON LP_CPU_NEON
 #define LP_CPU_LEVEL_DOTPROD (LP_CPU_LEVEL_NEON | LP_CPU_DOTPROD)
 #define LP_CPU_LEVEL_I8MM (LP_CPU_LEVEL_DOTPROD | LP_CPU_I8MM)

@@ -6,23 +6,26 @@
 #if defined(__x86_64__)
 extern const struct lp_cpu_latent lp_cpu_latent_avx512_f16, lp_cpu_latent_avx512_bf16,
     lp_cpu_latent_avx2_f16, lp_cpu_latent_avx2_bf16, lp_cpu_latent_bf16_bf16,
-    lp_cpu_latent_vnni_q8_0;
+    lp_cpu_latent_vnni_q8_0, lp_cpu_latent_amx_f16, lp_cpu_latent_amx_bf16;
 #endif
 
 static const struct row {
     lp_type type;
     uint32_t needs;
+    int multiple; // of which the latent part is one
     const struct lp_cpu_latent *table;
 } rows[] = {
 #if defined(__x86_64__)
-    {LP_TYPE_F16, LP_CPU_LEVEL_AVX512, &lp_cpu_latent_avx512_f16},
-    {LP_TYPE_F16, LP_CPU_LEVEL_AVX2, &lp_cpu_latent_avx2_f16},
-    {LP_TYPE_BF16, LP_CPU_LEVEL_BF16, &lp_cpu_latent_bf16_bf16},
-    {LP_TYPE_BF16, LP_CPU_LEVEL_AVX512, &lp_cpu_latent_avx512_bf16},
-    {LP_TYPE_BF16, LP_CPU_LEVEL_AVX2, &lp_cpu_latent_avx2_bf16},
-    {LP_TYPE_Q8_0, LP_CPU_LEVEL_VNNI, &lp_cpu_latent_vnni_q8_0},
+    {LP_TYPE_F16, LP_CPU_LEVEL_AMX, 32, &lp_cpu_latent_amx_f16},
+    {LP_TYPE_F16, LP_CPU_LEVEL_AVX512, 1, &lp_cpu_latent_avx512_f16},
+    {LP_TYPE_F16, LP_CPU_LEVEL_AVX2, 1, &lp_cpu_latent_avx2_f16},
+    {LP_TYPE_BF16, LP_CPU_LEVEL_AMX, 32, &lp_cpu_latent_amx_bf16},
+    {LP_TYPE_BF16, LP_CPU_LEVEL_BF16, 1, &lp_cpu_latent_bf16_bf16},
+    {LP_TYPE_BF16, LP_CPU_LEVEL_AVX512, 1, &lp_cpu_latent_avx512_bf16},
+    {LP_TYPE_BF16, LP_CPU_LEVEL_AVX2, 1, &lp_cpu_latent_avx2_bf16},
+    {LP_TYPE_Q8_0, LP_CPU_LEVEL_VNNI, 32, &lp_cpu_latent_vnni_q8_0},
 #endif
-    {LP_TYPE_COUNT, 0, NULL},
+    {LP_TYPE_COUNT, 0, 1, NULL},
 };
 
 static size_t larger(size_t a, size_t b) {
@@ -45,8 +48,9 @@ size_t lp_cpu_latent_query_most(int n_heads, int latent, int rope) {
 }
 
 const struct lp_cpu_latent *lp_cpu_latent_find(lp_type type, int latent, uint32_t features) {
-    if (latent % lp_type_info((uint32_t)type)->block_values != 0) return NULL;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].type == type && (rows[i].needs & ~features) == 0) return rows[i].table;
+        if (rows[i].type == type && (rows[i].needs & ~features) == 0 &&
+            latent % rows[i].multiple == 0)
+            return rows[i].table;
     return NULL;
 }

@@ -9,6 +9,8 @@
 #include "backend/cpu/cpu_q8_k.h"
 #include "backend/cpu/cpu_q8_q32.h"
 
+_Thread_local const struct lp_cpu_amx_shapes *lp_cpu_amx_set;
+
 #define KERNEL(stem, type) LP_Q8_KERNEL(amx, stem)
 LP_CPU_Q8_LIST(KERNEL)
 

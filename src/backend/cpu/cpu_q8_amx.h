@@ -21,6 +21,7 @@
 #define AMX_MIN_X 9
 
 #if defined(LP_AMX_TILES)
+#include "backend/cpu/cpu_amx.h"
 
 // Whether rows are for the tiles: enough of them, equally far apart, and not so that they meet in few
 // sets of the cache. (Rows from here and there, as those of an expert, would have to be copied for
@@ -39,25 +40,11 @@ LP_INLINE bool amx_takes(const void *const *x, int n_x) {
 
 typedef int32_t amx_sums[2][AMX_TILE][LANES]; // of a group; or of its halves
 
-struct amx_config {
-    uint8_t palette, start_row, zeros[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
+static const struct lp_cpu_amx_shapes amx_shapes = {
+    .palette = 1,
+    .row_bytes = {64, 64, 32, 32, 64, 64, 16, 64},
+    .rows = {16, 16, 16, 16, 8, 8, 16, 4},
 };
-
-// A thread sets its tiles once: no other code of the program uses them. (GCC takes the instruction to
-// read eight bytes only, and would not store the rest of an array on the stack.)
-LP_INLINE void amx_configure(void) {
-    static _Thread_local bool done;
-    if (done) return;
-    static const struct amx_config config = {
-        .palette = 1,
-        .row_bytes = {64, 64, 32, 32, 64, 64, 16, 64},
-        .rows = {16, 16, 16, 16, 8, 8, 16, 4},
-    };
-    _tile_loadconfig(&config);
-    done = true;
-}
 
 // Sixteen activation rows, equally far apart.
 struct amx_rows {
@@ -163,7 +150,7 @@ LP_INLINE void amx_products(const struct strip *strip, int64_t n_quads, const vo
     struct lp_act_quad copy[AMX_TILE][PIECE_QUADS];
     const int64_t n_groups = (n_x + AMX_TILE - 1) / AMX_TILE * n_quads * 4;
     const int64_t lines = ((ahead.end - ahead.at) / 64 + n_groups) / n_groups; // a group
-    amx_configure();
+    lp_cpu_amx_configure(&amx_shapes);
     for (int t = 0; t < n_x; t += AMX_TILE, out += AMX_TILE * LP_MAT_ROWS) {
         const int n = n_x - t < AMX_TILE ? n_x - t : AMX_TILE;
         struct amx_rows rows = {(const uint8_t *)copy, sizeof copy[0]};

@@ -14,6 +14,7 @@ static const struct candidate {
     const struct lp_cpu_sieve *sieve;
 } candidates[] = {
 #if defined(__x86_64__)
+    {LP_CPU_LEVEL_AMX, &lp_cpu_sieve_amx},
     {LP_CPU_LEVEL_VNNI, &lp_cpu_sieve_vnni},
     {LP_CPU_LEVEL_AVX2, &lp_cpu_sieve_avx2},
 #endif
@@ -21,7 +22,7 @@ static const struct candidate {
 };
 
 // Sizes with a rest in every loop.
-#define HEADS 5
+#define HEADS 37
 #define WIDTH 70
 #define PADDED 128
 #define KEYS 61

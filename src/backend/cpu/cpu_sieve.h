@@ -77,6 +77,7 @@ struct lp_cpu_sieve {
 };
 
 #if defined(__x86_64__)
+extern const struct lp_cpu_sieve lp_cpu_sieve_amx;  // needs AMX besides
 extern const struct lp_cpu_sieve lp_cpu_sieve_vnni; // needs AVX-512 F, BW, DQ, VL and VNNI
 extern const struct lp_cpu_sieve lp_cpu_sieve_avx2; // needs AVX2, FMA, F16C
 #endif

@@ -93,6 +93,6 @@ static inline void to_columns(const uint8_t *rows, int step, uint8_t *out) {
 
 #include "backend/cpu/cpu_sieve_body.h"
 
-LP_CPU_SIEVE_TABLE(avx2);
+LP_CPU_SIEVE_TABLE(avx2, score);
 
 #endif

@@ -216,11 +216,12 @@ static bool split(const float *scores, int64_t n, float low, float high, int32_t
     return true;
 }
 
-#define LP_CPU_SIEVE_TABLE(isa)                                                                    \
+// score_fn: `score`, or one that gives the same bits
+#define LP_CPU_SIEVE_TABLE(isa, score_fn)                                                          \
     const struct lp_cpu_sieve lp_cpu_sieve_##isa = {.name = #isa "_index_select",                  \
                                                     .pack_query = pack_query,                      \
                                                     .pack_keys = pack_keys,                        \
                                                     .pack_key = pack_key,                          \
-                                                    .score = score,                                \
+                                                    .score = score_fn,                             \
                                                     .range = range,                                \
                                                     .split = split}
