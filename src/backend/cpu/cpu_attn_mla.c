@@ -13,15 +13,25 @@
 // Of a block: 64 keys, 32 queries and sums of 576 floats stay in a 512 KiB cache.
 #define MAX_HEADS 32
 _Static_assert(LP_CPU_KEY_BLOCK <= LP_CPU_LATENT_KEYS, "a block of keys is one of cpu_latent.h");
+// Queries that take block after block together: what neighbours select is much the same, and is in a near
+// cache then for all but the first.
+#define GROUP 4
+
+// One of the queries that a worker takes along together.
+struct query_part {
+    float *queries; // [MAX_HEADS, latent + rope]
+    void *packed;   // the same as job->latent wants them
+    struct lp_cpu_softmax segment, total;
+    const int32_t *ids; // its selection, or NULL
+    int64_t n_keys;     // that it sees
+};
 
 struct worker_scratch {
-    float *keys;    // [LP_CPU_KEY_BLOCK, latent + rope]
-    float *queries; // [MAX_HEADS, latent + rope]
-    float *scores;  // [MAX_HEADS, LP_CPU_KEY_BLOCK]
-    void *packed;   // the queries as job->latent wants them
+    float *keys;   // [LP_CPU_KEY_BLOCK, latent + rope]
+    float *scores; // [MAX_HEADS, LP_CPU_KEY_BLOCK]
     struct lp_cpu_latent_block block;
     size_t ahead, ahead_end; // what the task is to fetch yet of op->ahead, laid end to end
-    struct lp_cpu_softmax segment, total;
+    struct query_part parts[GROUP];
 };
 
 struct absorbed_job {
@@ -30,7 +40,7 @@ struct absorbed_job {
     const struct lp_cpu_latent *latent; // of the cache's type, or NULL
     char *scratch;
     size_t worker_bytes;
-    int block_heads;
+    int block_heads, group;
     int64_t n_blocks, n_segments; // n_segments: of the query with the most; 1 when not split
     float *partials;              // [n_queries, n_heads, n_segments] records, or NULL
     size_t n_tasks;
@@ -43,12 +53,16 @@ static size_t cut_worker(struct worker_scratch *w, char *base, int64_t latent, i
     struct lp_cpu_cut cut = {base, 0};
     int64_t ld = lp_cpu_ld(latent + rope);
     w->keys = lp_cpu_cut_floats(&cut, LP_CPU_KEY_BLOCK * ld);
-    w->queries = lp_cpu_cut_floats(&cut, MAX_HEADS * ld);
-    w->packed = lp_cpu_cut(&cut, 1, lp_cpu_latent_query_most(MAX_HEADS, (int)latent, (int)rope));
     w->block.packed = lp_cpu_cut(&cut, 1, lp_cpu_latent_pack_most((int)latent, (int)rope));
     w->scores = lp_cpu_cut_floats(&cut, MAX_HEADS * lp_cpu_ld(LP_CPU_KEY_BLOCK));
-    lp_cpu_softmax_cut(&w->segment, &cut, MAX_HEADS, latent);
-    lp_cpu_softmax_cut(&w->total, &cut, MAX_HEADS, latent);
+    for (int i = 0; i < GROUP; i++) {
+        struct query_part *part = &w->parts[i];
+        part->queries = lp_cpu_cut_floats(&cut, MAX_HEADS * ld);
+        part->packed =
+            lp_cpu_cut(&cut, 1, lp_cpu_latent_query_most(MAX_HEADS, (int)latent, (int)rope));
+        lp_cpu_softmax_cut(&part->segment, &cut, MAX_HEADS, latent);
+        lp_cpu_softmax_cut(&part->total, &cut, MAX_HEADS, latent);
+    }
     return cut.used;
 }
 
@@ -63,10 +77,10 @@ size_t lp_cpu_mla_absorbed_scratch(const struct lp_reserve *need, int n_workers)
     return cut.used;
 }
 
-static void load_queries(const struct absorbed_job *job, struct worker_scratch *w, int64_t query,
+static void load_queries(const struct absorbed_job *job, struct query_part *part, int64_t query,
                          int first_head, int n_heads) {
     const struct lp_op_mla_absorbed *op = job->op;
-    float *out = w->queries;
+    float *out = part->queries;
     int64_t ld = lp_cpu_ld(op->latent + op->rope);
     for (int i = 0; i < n_heads; i++) {
         int64_t head = first_head + i;
@@ -77,7 +91,9 @@ static void load_queries(const struct absorbed_job *job, struct worker_scratch *
                (size_t)op->rope * sizeof(float));
     }
     if (job->latent && job->latent->pack_queries)
-        job->latent->pack_queries(w->queries, ld, n_heads, op->latent, op->rope, w->packed);
+        job->latent->pack_queries(out, ld, n_heads, op->latent, op->rope, part->packed);
+    part->ids = op->visible.ids ? op->visible.ids + query * op->visible.k : NULL;
+    part->n_keys = lp_cpu_visible_count(&op->visible, query);
 }
 
 // ---- weights ahead
@@ -117,99 +133,141 @@ static void feed_fetch(const struct absorbed_job *job, struct worker_scratch *w)
 
 // ---- segments
 
-// w->segment takes up keys at .. at + n_keys - 1 (numbers, or indices of ids) as they lie in the
-// cache; those behind them, before `end`, are fetched meanwhile.
+static int keys_of_block(const struct query_part *part, int64_t at) {
+    return part->n_keys - at < LP_CPU_KEY_BLOCK ? (int)(part->n_keys - at) : LP_CPU_KEY_BLOCK;
+}
+
+static const void *key_row(const struct absorbed_job *job, const struct query_part *part,
+                           int64_t number) {
+    return lp_cpu_cache_row(job->op->cache, part->ids ? part->ids[number] : number);
+}
+
+// A block's keys as they lie in the cache. Those of another part's block, which comes next, are fetched
+// meanwhile, if there is one.
 static void attend_rows(const struct absorbed_job *job, struct worker_scratch *w,
-                        const int32_t *ids, int n_heads, int64_t at, int n_keys, int64_t end) {
+                        struct query_part *part, int n_heads, int64_t at,
+                        const struct query_part *next, int64_t next_at) {
     const struct lp_op_mla_absorbed *op = job->op;
     const int64_t ld = lp_cpu_ld(op->latent + op->rope), ld_scores = lp_cpu_ld(LP_CPU_KEY_BLOCK);
-    struct lp_cpu_softmax *state = &w->segment;
+    const int n_next = next && next_at < next->n_keys ? keys_of_block(next, next_at) : 0;
+    struct lp_cpu_softmax *state = &part->segment;
     struct lp_cpu_latent_block *block = &w->block;
-    block->n_keys = n_keys;
+    block->n_keys = keys_of_block(part, at);
     block->latent = op->latent;
     block->rope = op->rope;
-    for (int i = 0; i < n_keys; i++) {
-        int64_t later = at + i + LP_CPU_KEY_BLOCK < end ? at + i + LP_CPU_KEY_BLOCK : at + i;
-        block->rows[i] = lp_cpu_cache_row(op->cache, ids ? ids[at + i] : at + i);
-        block->ahead[i] = lp_cpu_cache_row(op->cache, ids ? ids[later] : later);
+    for (int i = 0; i < block->n_keys; i++) {
+        block->rows[i] = key_row(job, part, at + i);
+        block->ahead[i] = i < n_next ? key_row(job, next, next_at + i) : block->rows[i];
     }
     if (job->ahead_bytes) feed_fetch(job, w);
     if (job->latent->pack_keys) job->latent->pack_keys(block);
-    job->latent->scores(job->latent->pack_queries ? w->packed : w->queries, ld, n_heads, block,
-                        w->scores, ld_scores);
+    job->latent->scores(job->latent->pack_queries ? part->packed : part->queries, ld, n_heads,
+                        block, w->scores, ld_scores);
     for (int i = 0; i < n_heads; i++) {
-        float rescale = job->lanes->softmax_step(w->scores + i * ld_scores, n_keys, op->scale,
-                                                 &state->max[i], &state->sum[i]);
+        float rescale = job->lanes->softmax_step(w->scores + i * ld_scores, block->n_keys,
+                                                 op->scale, &state->max[i], &state->sum[i]);
         if (rescale != 1.0f)
             job->lanes->scale(state->acc + i * state->ld, (size_t)op->latent, rescale);
     }
     job->latent->values(w->scores, ld_scores, n_heads, block, state->acc, state->ld);
 }
 
-// w->segment = the softmax of the visible keys with numbers begin..end-1.
-static void run_segment(const struct absorbed_job *job, struct worker_scratch *w, int64_t query,
-                        int n_heads, int64_t begin, int64_t end) {
+// The same with the keys as float32
+static void attend_floats(const struct absorbed_job *job, struct worker_scratch *w,
+                          struct query_part *part, int n_heads, int64_t at) {
     const struct lp_op_mla_absorbed *op = job->op;
-    const int32_t *ids = op->visible.ids ? op->visible.ids + query * op->visible.k : NULL;
-    int width = op->latent + op->rope;
-    int64_t ld = lp_cpu_ld(width), ld_scores = lp_cpu_ld(LP_CPU_KEY_BLOCK);
+    const int width = op->latent + op->rope, n_keys = keys_of_block(part, at);
+    const int64_t ld = lp_cpu_ld(width), ld_scores = lp_cpu_ld(LP_CPU_KEY_BLOCK);
     int32_t n_visible[MAX_HEADS];
-    lp_cpu_softmax_reset(&w->segment, n_heads, op->latent);
-    for (int64_t at = begin; at < end; at += LP_CPU_KEY_BLOCK) {
-        int n_keys = end - at < LP_CPU_KEY_BLOCK ? (int)(end - at) : LP_CPU_KEY_BLOCK;
-        if (job->latent) {
-            attend_rows(job, w, ids, n_heads, at, n_keys, end);
-            continue;
-        }
-        for (int i = 0; i < n_keys; i++)
-            job->lanes->load(op->cache->type,
-                             lp_cpu_cache_row(op->cache, ids ? ids[at + i] : at + i),
-                             w->keys + i * ld, (size_t)width);
-        job->lanes->mul_nt(n_heads, n_keys, width, w->queries, ld, w->keys, ld, w->scores,
-                           ld_scores, 1);
-        for (int i = 0; i < n_heads; i++) n_visible[i] = n_keys;
-        lp_cpu_softmax_block(job->lanes, &w->segment, 0, n_heads, w->scores, ld_scores, n_visible,
-                             op->scale, w->keys, ld, op->latent);
-    }
+    for (int i = 0; i < n_keys; i++)
+        job->lanes->load(op->cache->type, key_row(job, part, at + i), w->keys + i * ld,
+                         (size_t)width);
+    job->lanes->mul_nt(n_heads, n_keys, width, part->queries, ld, w->keys, ld, w->scores, ld_scores,
+                       1);
+    for (int i = 0; i < n_heads; i++) n_visible[i] = n_keys;
+    lp_cpu_softmax_block(job->lanes, &part->segment, 0, n_heads, w->scores, ld_scores, n_visible,
+                         op->scale, w->keys, ld, op->latent);
+}
+
+// part->segment takes up the block of keys at `at` (numbers, or indices of ids).
+static void attend_block(const struct absorbed_job *job, struct worker_scratch *w,
+                         struct query_part *part, int n_heads, int64_t at,
+                         const struct query_part *next, int64_t next_at) {
+    if (job->latent)
+        attend_rows(job, w, part, n_heads, at, next, next_at);
+    else
+        attend_floats(job, w, part, n_heads, at);
 }
 
 static void run_split_task(const struct absorbed_job *job, struct worker_scratch *w, int64_t query,
                            int first_head, int n_heads, int64_t segment) {
     const struct lp_op_mla_absorbed *op = job->op;
+    struct query_part *part = &w->parts[0];
     int64_t n = lp_cpu_visible_count(&op->visible, query), keys = lp_cpu_segment_keys(n);
     int64_t begin = segment * keys, end = begin + keys < n ? begin + keys : n;
     if (begin >= n) return;
-    load_queries(job, w, query, first_head, n_heads);
-    run_segment(job, w, query, n_heads, begin, end);
+    load_queries(job, part, query, first_head, n_heads);
+    lp_cpu_softmax_reset(&part->segment, n_heads, op->latent);
+    for (int64_t at = begin, next; at < end; at = next) {
+        next = at + LP_CPU_KEY_BLOCK;
+        attend_block(job, w, part, n_heads, at, next < end ? part : NULL, next);
+    }
     for (int i = 0; i < n_heads; i++) {
         int64_t record = (query * op->n_heads + first_head + i) * job->n_segments + segment;
-        lp_cpu_partial_put(job->partials + record * lp_cpu_partial_floats(op->latent), &w->segment,
-                           i, op->latent);
+        lp_cpu_partial_put(job->partials + record * lp_cpu_partial_floats(op->latent),
+                           &part->segment, i, op->latent);
     }
 }
 
-static void run_whole_task(const struct absorbed_job *job, struct worker_scratch *w, int64_t query,
-                           int first_head, int n_heads) {
-    const struct lp_op_mla_absorbed *op = job->op;
-    int64_t n = lp_cpu_visible_count(&op->visible, query), keys = lp_cpu_segment_keys(n);
-    struct lp_cpu_softmax *total = &w->total, *part = &w->segment;
-    load_queries(job, w, query, first_head, n_heads);
-    for (int64_t begin = 0; begin < n || begin == 0; begin += keys) {
-        run_segment(job, w, query, n_heads, begin, begin + keys < n ? begin + keys : n);
-        if (begin == 0) { // the first segment is the total so far
-            struct lp_cpu_softmax swap = *total;
-            *total = *part;
-            *part = swap;
-            continue;
-        }
-        for (int i = 0; i < n_heads; i++)
-            lp_cpu_softmax_merge(total->acc + i * total->ld, &total->max[i], &total->sum[i],
-                                 part->acc + i * part->ld, part->max[i], part->sum[i], op->latent);
+// A segment is through: the total takes it up, or is it.
+static void end_segment(struct query_part *part, int n_heads, int width, bool is_first) {
+    struct lp_cpu_softmax *total = &part->total, *segment = &part->segment;
+    if (is_first) {
+        struct lp_cpu_softmax swap = *total;
+        *total = *segment;
+        *segment = swap;
+        return;
     }
     for (int i = 0; i < n_heads; i++)
-        lp_cpu_softmax_finish(
-            total->acc + i * total->ld, total->sum[i],
-            op->out + query * op->out_stride + (int64_t)(first_head + i) * op->latent, op->latent);
+        lp_cpu_softmax_merge(total->acc + i * total->ld, &total->max[i], &total->sum[i],
+                             segment->acc + i * segment->ld, segment->max[i], segment->sum[i],
+                             width);
+}
+
+// The block at `at` of part i, if it has one, and the ends of the segment on both sides of it
+static void run_block(const struct absorbed_job *job, struct worker_scratch *w, int i,
+                      int n_queries, int n_heads, int64_t at) {
+    struct query_part *part = &w->parts[i];
+    const int64_t keys = lp_cpu_segment_keys(part->n_keys), after = at + LP_CPU_KEY_BLOCK;
+    if (at >= part->n_keys) return;
+    if (at % keys == 0) lp_cpu_softmax_reset(&part->segment, n_heads, job->op->latent);
+    if (i + 1 < n_queries)
+        attend_block(job, w, part, n_heads, at, &w->parts[i + 1], at);
+    else
+        attend_block(job, w, part, n_heads, at, &w->parts[0], after);
+    if (after % keys == 0 || after >= part->n_keys)
+        end_segment(part, n_heads, job->op->latent, at < keys);
+}
+
+static void run_whole_task(const struct absorbed_job *job, struct worker_scratch *w, int64_t query,
+                           int n_queries, int first_head, int n_heads) {
+    const struct lp_op_mla_absorbed *op = job->op;
+    int64_t most = 0;
+    for (int i = 0; i < n_queries; i++) {
+        load_queries(job, &w->parts[i], query + i, first_head, n_heads);
+        lp_cpu_softmax_reset(&w->parts[i].total, n_heads, op->latent); // of one that sees no key
+        if (w->parts[i].n_keys > most) most = w->parts[i].n_keys;
+    }
+    for (int64_t at = 0; at < most; at += LP_CPU_KEY_BLOCK)
+        for (int i = 0; i < n_queries; i++) run_block(job, w, i, n_queries, n_heads, at);
+    for (int i = 0; i < n_queries; i++)
+        for (int h = 0; h < n_heads; h++) {
+            const struct lp_cpu_softmax *total = &w->parts[i].total;
+            lp_cpu_softmax_finish(total->acc + h * total->ld, total->sum[h],
+                                  op->out + (query + i) * op->out_stride +
+                                      (int64_t)(first_head + h) * op->latent,
+                                  op->latent);
+        }
 }
 
 static void run_tasks(void *job_, int worker, int n_workers) {
@@ -220,7 +278,8 @@ static void run_tasks(void *job_, int worker, int n_workers) {
                job->op->rope);
     for (size_t task; lp_cpu_next(&job->next, job->n_tasks, &task);) {
         int64_t segment = (int64_t)task % job->n_segments, rest = (int64_t)task / job->n_segments;
-        int64_t query = rest / job->n_blocks;
+        int64_t query = rest / job->n_blocks * job->group,
+                n_queries = job->op->visible.n_queries - query;
         int first_head = (int)(rest % job->n_blocks) * job->block_heads;
         int left = job->op->n_heads - first_head;
         int n_heads = left < job->block_heads ? left : job->block_heads;
@@ -230,7 +289,8 @@ static void run_tasks(void *job_, int worker, int n_workers) {
         if (job->partials)
             run_split_task(job, &w, query, first_head, n_heads, segment);
         else
-            run_whole_task(job, &w, query, first_head, n_heads);
+            run_whole_task(job, &w, query, n_queries < job->group ? (int)n_queries : job->group,
+                           first_head, n_heads);
     }
 }
 
@@ -272,7 +332,10 @@ static void plan(struct absorbed_job *job, struct lp_cpu_device *dev) {
     do job->n_blocks = (op->n_heads + job->block_heads - 1) / job->block_heads;
     while (n_queries * job->n_blocks * job->n_segments < wanted && job->block_heads > 8 &&
            (job->block_heads /= 2) > 0);
-    job->n_tasks = (size_t)(n_queries * job->n_blocks * job->n_segments);
+    const int64_t n_rows = n_queries * job->n_blocks;
+    job->group = !split && n_rows >= GROUP * wanted ? GROUP : 1;
+    job->n_tasks =
+        (size_t)((n_queries + job->group - 1) / job->group * job->n_blocks * job->n_segments);
 }
 
 void lp_cpu_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorbed *op) {

@@ -173,8 +173,23 @@ INLINE void store_pair_bf16(__m512i a, __m512i b, uint16_t *out) {
     _mm512_store_si512(out + TILE_VALUES, _mm512_unpackhi_epi16(a, b));
 }
 
-INLINE void fetch_ahead(const struct lp_cpu_latent_block *b, int key, int at) {
-    if (key < b->n_keys) __builtin_prefetch((const uint16_t *)b->ahead[key] + at, 0, 2);
+// Where the fetching of the rows ahead is: row after row, so that the cache's own fetching joins in.
+struct fetching {
+    int key;
+    size_t at; // bytes
+};
+
+// The next two lines
+INLINE void fetch_ahead(const struct lp_cpu_latent_block *b, struct fetching *f) {
+    const size_t row_bytes = (size_t)(b->latent + b->rope) * sizeof(uint16_t);
+    if (f->key >= b->n_keys) return;
+    const char *row = b->ahead[f->key];
+    __builtin_prefetch(row + f->at, 0, 2);
+    __builtin_prefetch(row + f->at + 64, 0, 2);
+    f->at += 128;
+    if (f->at < row_bytes) return;
+    f->at = 0;
+    f->key++;
 }
 
 // Whether the rows can be loaded to tiles where they lie
@@ -188,12 +203,11 @@ static bool evenly_spaced(const struct lp_cpu_latent_block *b) {
 
 // RUN values of two keys
 INLINE void pack_two_bf16(const struct lp_cpu_latent_block *b, const struct packed *to, int pair,
-                          int at, bool copy) {
+                          int at, bool copy, struct fetching *ahead) {
     const int width = b->latent + b->rope, step = row_width(b->latent, b->rope), i = 2 * pair;
     const __m512i first = load_run(i < b->n_keys ? b->rows[i] : NULL, at, width),
                   second = load_run(i + 1 < b->n_keys ? b->rows[i + 1] : NULL, at, width);
-    fetch_ahead(b, i, at);
-    fetch_ahead(b, i + 1, at);
+    fetch_ahead(b, ahead);
     if (copy) {
         _mm512_storeu_si512(to->rows[0] + i * step + at, first);
         _mm512_storeu_si512(to->rows[0] + (i + 1) * step + at, second);
@@ -214,12 +228,13 @@ static void pack_keys_bf16(struct lp_cpu_latent_block *b) {
     if (!copy)
         to.keys[0] = (struct keys_at){
             b->rows[0], (size_t)((const char *)b->rows[1] - (const char *)b->rows[0])};
+    struct fetching ahead = {0};
     for (int pair = 0; 2 * pair < b->n_keys; pair += SIDE)
         for (int at = 0; at < width; at += RUN)
             if (copy)
-                for (int i = 0; i < SIDE; i++) pack_two_bf16(b, &to, pair + i, at, true);
+                for (int i = 0; i < SIDE; i++) pack_two_bf16(b, &to, pair + i, at, true, &ahead);
             else
-                for (int i = 0; i < SIDE; i++) pack_two_bf16(b, &to, pair + i, at, false);
+                for (int i = 0; i < SIDE; i++) pack_two_bf16(b, &to, pair + i, at, false, &ahead);
 }
 
 struct split { // 16 float16 values as the upper halves of floats
@@ -250,12 +265,12 @@ INLINE __m512i pair_halves(__m512i a, __m512i b) {
 }
 
 INLINE void pack_two_f16(const struct lp_cpu_latent_block *b, const struct packed *to, int pair,
-                         int at) {
+                         int at, struct fetching *ahead) {
     const int width = b->latent + b->rope, step = row_width(b->latent, b->rope), key = 2 * pair;
     struct split x[2][2]; // of two keys, the two halves of the run
+    fetch_ahead(b, ahead);
     for (int i = 0; i < 2; i++) {
         const __m512i run = load_run(key + i < b->n_keys ? b->rows[key + i] : NULL, at, width);
-        fetch_ahead(b, key + i, at);
         x[i][0] = split_f16(_mm512_castsi512_si256(run));
         x[i][1] = split_f16(_mm512_extracti64x4_epi64(run, 1));
         _mm512_storeu_si512(to->rows[0] + (key + i) * step + at,
@@ -277,10 +292,11 @@ INLINE void pack_two_f16(const struct lp_cpu_latent_block *b, const struct packe
 static void pack_keys_f16(struct lp_cpu_latent_block *b) {
     const struct packed to = packed_of(b, 2);
     const size_t step = (size_t)row_width(b->latent, b->rope) * sizeof(uint16_t);
+    struct fetching ahead = {0};
     for (int part = 0; part < 2; part++) to.keys[part] = (struct keys_at){to.rows[part], step};
     for (int pair = 0; 2 * pair < b->n_keys; pair += SIDE)
         for (int at = 0; at < b->latent + b->rope; at += RUN)
-            for (int i = 0; i < SIDE; i++) pack_two_f16(b, &to, pair + i, at);
+            for (int i = 0; i < SIDE; i++) pack_two_f16(b, &to, pair + i, at, &ahead);
 }
 
 // ---- scores
