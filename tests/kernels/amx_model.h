@@ -1,5 +1,5 @@
 // A model of the tile instructions of AMX in plain C, that follows Intel's description of them (Software
-// Developer's Manual, volume 2: TILELOADD, TILESTORED, TDPBSSD, TDPBSUD, TDPBF16PS). What includes it
+// Developer's Manual, volume 2: TILELOADD, TILESTORED, TDPBSSD and its kin, TDPBF16PS). What includes it
 // compiles the kernels themselves behind it, so that they run on machines that lack AMX. To be included
 // behind cmocka.
 #ifndef TESTS_AMX_MODEL_H
@@ -42,29 +42,35 @@ static inline void tile_store(int i, void *to, size_t stride) {
         memcpy((uint8_t *)to + (size_t)r * stride, amx_tiles[i].data[r],
                (size_t)amx_tiles[i].row_bytes);
 }
-// c[m][n] += sum of a[m][4k + i] b[k][4n + i]; a is signed, b as said
-static inline void multiply_bytes(int c, int a, int b, bool signed_b) {
+// c[m][n] += sum of a[m][4k + i] b[k][4n + i], in 32 bits that wrap; signed or not as said
+static inline void multiply_bytes(int c, int a, int b, bool signed_a, bool signed_b) {
     assert_int_equal(amx_tiles[c].rows, amx_tiles[a].rows);
     assert_int_equal(amx_tiles[c].row_bytes, amx_tiles[b].row_bytes);
     assert_int_equal(amx_tiles[a].row_bytes, 4 * amx_tiles[b].rows);
     for (int m = 0; m < amx_tiles[c].rows; m++)
         for (int n = 0; n < amx_tiles[c].row_bytes / 4; n++) {
-            int32_t sum;
+            uint32_t sum;
             memcpy(&sum, amx_tiles[c].data[m] + 4 * n, sizeof sum);
             for (int k = 0; k < amx_tiles[b].rows; k++)
                 for (int i = 0; i < 4; i++) {
-                    const uint8_t byte = amx_tiles[b].data[k][4 * n + i];
-                    sum +=
-                        (int8_t)amx_tiles[a].data[m][4 * k + i] * (signed_b ? (int8_t)byte : byte);
+                    const uint8_t x = amx_tiles[a].data[m][4 * k + i],
+                                  y = amx_tiles[b].data[k][4 * n + i];
+                    sum += (uint32_t)((signed_a ? (int8_t)x : x) * (signed_b ? (int8_t)y : y));
                 }
             memcpy(amx_tiles[c].data[m] + 4 * n, &sum, sizeof sum);
         }
 }
 static inline void tile_dpbssd(int c, int a, int b) {
-    multiply_bytes(c, a, b, true);
+    multiply_bytes(c, a, b, true, true);
 }
 static inline void tile_dpbsud(int c, int a, int b) {
-    multiply_bytes(c, a, b, false);
+    multiply_bytes(c, a, b, true, false);
+}
+static inline void tile_dpbusd(int c, int a, int b) {
+    multiply_bytes(c, a, b, false, true);
+}
+static inline void tile_dpbuud(int c, int a, int b) {
+    multiply_bytes(c, a, b, false, false);
 }
 // c[m][n] += sum of a[m][2k + i] b[k][2n + i], numbers of bfloat16. The sums over i = 0 and over i = 1 are
 // two chains of multiply-adds; bfloat16 below the normal numbers counts as 0.
@@ -100,6 +106,8 @@ static inline void tile_dpbf16ps(int c, int a, int b) {
 #undef _tile_stored
 #undef _tile_dpbssd
 #undef _tile_dpbsud
+#undef _tile_dpbusd
+#undef _tile_dpbuud
 #undef _tile_dpbf16ps
 #define _tile_loadconfig tile_loadconfig
 #define _tile_zero tile_zero
@@ -107,6 +115,8 @@ static inline void tile_dpbf16ps(int c, int a, int b) {
 #define _tile_stored tile_store
 #define _tile_dpbssd tile_dpbssd
 #define _tile_dpbsud tile_dpbsud
+#define _tile_dpbusd tile_dpbusd
+#define _tile_dpbuud tile_dpbuud
 #define _tile_dpbf16ps tile_dpbf16ps
 
 #endif

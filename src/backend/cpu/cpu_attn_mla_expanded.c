@@ -8,7 +8,7 @@
 // is attended by all queries of the tile. Expanding a block costs as much as attending it with
 // about 400 queries at the true sizes, so tiles are as long as the call allows.
 //
-// Where the cache is F16 or Q8_0, the matrices are quantised and no keys are selected, the products
+// Where the cache is F16, BF16 or Q8_0, the matrices are quantised and no keys are selected, the products
 // run on 16-bit whole numbers if the CPU has them (cpu_fixed16.h): the expansion of every key, and the
 // attention of the queries that see a block whole. A query that sees a part of a block attends it in float32, since a
 // column of values is rounded by all keys of the block (B2, A3).
@@ -86,9 +86,11 @@ static struct sizes sizes_of(int64_t latent, int64_t rope, int64_t nope, int64_t
 }
 
 // Sizes that 16-bit products take without a rest; those of every published model.
-static bool sizes_fit_fixed(int64_t latent, int64_t rope, int64_t nope, int64_t v_dim) {
-    return nope % LP_CPU_FIXED16_COLUMNS == 0 && v_dim % LP_CPU_FIXED16_COLUMNS == 0 &&
-           latent % 2 == 0 && rope % 2 == 0;
+static bool sizes_fit(const struct lp_cpu_fixed16 *fixed, const struct lp_op_mla_expanded *op) {
+    const int width = op->nope + op->rope;
+    return op->nope % LP_CPU_FIXED16_COLUMNS == 0 && op->v_dim % LP_CPU_FIXED16_COLUMNS == 0 &&
+           op->latent % fixed->multiple == 0 && width % fixed->multiple == 0 &&
+           op->latent <= fixed->most && width <= fixed->most;
 }
 
 static void cut_fixed(struct fixed_scratch *f, struct lp_cpu_cut *cut, const struct sizes *z) {
@@ -173,7 +175,7 @@ static void load_fixed_head(const struct expanded_job *job, struct worker_scratc
     const int64_t made = op->nope + op->v_dim, ld = job->sizes.ld_latent;
     if (op->k_transposed)
         for (int64_t j = 0; j < op->latent; j++) load_row(op->k_up, head, j, w->k_up + j * made);
-    // nope and v_dim are multiples of 8 (sizes_fit_fixed)
+    // nope and v_dim are multiples of 8 (sizes_fit)
     for (int64_t first = op->k_transposed ? op->nope : 0; first < made; first += 8) {
         bool is_key = first < op->nope;
         for (int64_t i = 0; i < 8; i++)
@@ -359,27 +361,44 @@ static void run_tasks(void *job_, int worker, int n_workers) {
     }
 }
 
+static const struct fixed_row {
+    uint32_t needs;
+    const struct lp_cpu_fixed16 *fixed;
+} fixed_rows[] = {
 #if defined(__x86_64__)
-static const struct lp_cpu_fixed16 *const fixed_table = &lp_cpu_fixed16_vnni;
-#else
-static const struct lp_cpu_fixed16 *const fixed_table = NULL;
+    {LP_CPU_LEVEL_AMX, &lp_cpu_fixed16_amx},
+    {LP_CPU_LEVEL_VNNI, &lp_cpu_fixed16_vnni},
 #endif
+    {0, NULL},
+};
 
-// 16-bit products are for rows that are rounded anyhow (to float16 or 8 bits, so that their norms
-// are far from the limits of float32) and matrices whose kernels may round.
+// The first that the CPU has, and whose sizes fit if op is given
+static const struct lp_cpu_fixed16 *find_fixed(const struct lp_cpu_device *dev,
+                                               const struct lp_op_mla_expanded *op) {
+    const struct fixed_row *row = fixed_rows;
+    while (row->fixed && ((row->needs & ~dev->features) != 0 || (op && !sizes_fit(row->fixed, op))))
+        row++;
+    return row->fixed;
+}
+
+// 16-bit products are for rows that are rounded anyhow (to float16, bfloat16 or 8 bits) and matrices whose
+// kernels may round.
+static bool may_be_fixed(lp_type cache, lp_type weights) {
+    return (cache == LP_TYPE_F16 || cache == LP_TYPE_BF16 || cache == LP_TYPE_Q8_0) &&
+           lp_weight_may_round(weights);
+}
+
 const struct lp_cpu_fixed16 *lp_cpu_mla_fixed(const struct lp_cpu_device *dev, lp_type cache,
                                               lp_type weights) {
-    bool may = (LP_CPU_LEVEL_VNNI & ~dev->features) == 0 &&
-               (cache == LP_TYPE_F16 || cache == LP_TYPE_Q8_0) && lp_weight_may_round(weights);
-    return may ? fixed_table : NULL;
+    return may_be_fixed(cache, weights) ? find_fixed(dev, NULL) : NULL;
 }
 
 static const struct lp_cpu_fixed16 *fixed_of(const struct lp_cpu_device *dev,
                                              const struct lp_op_mla_expanded *op) {
-    if (op->visible.ids || !sizes_fit_fixed(op->latent, op->rope, op->nope, op->v_dim) ||
-        !lp_cpu_mla_fixed(dev, op->cache->type, op->v_up->type))
+    if (op->visible.ids || !may_be_fixed(op->cache->type, op->v_up->type) ||
+        !may_be_fixed(op->cache->type, op->k_up->type))
         return NULL;
-    return lp_cpu_mla_fixed(dev, op->cache->type, op->k_up->type);
+    return find_fixed(dev, op);
 }
 
 void lp_cpu_mla_expanded(struct lp_device *device, const struct lp_op_mla_expanded *op) {

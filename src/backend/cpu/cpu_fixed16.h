@@ -21,7 +21,10 @@
 struct lp_cpu_fixed16 {
     const char *name; // "vnni_mla_expanded"
     double rounding;  // of expanded attention's results, relative to the largest of a row
-    // k is even. out: [m, ldo]; scale: [m], NaN for a row that is not finite or so large that squares
+    int multiple;     // of which every k is one
+    int most;         // k
+    // What a table writes to out is for its own multiply; the numbers are the same for all.
+    // out: [m, ldo]; scale: [m], NaN for a row that is not finite or so large that squares
     // leave float32, 0 for one so small that they do. False if there is such a row; all zeros are none.
     bool (*round_rows)(const float *x, ptrdiff_t ldx, int m, int k, int16_t *out, ptrdiff_t ldo,
                        float *scale);
@@ -36,6 +39,7 @@ struct lp_cpu_fixed16 {
 
 #if defined(__x86_64__)
 extern const struct lp_cpu_fixed16 lp_cpu_fixed16_vnni; // needs AVX-512 F, BW, DQ, VL and VNNI
+extern const struct lp_cpu_fixed16 lp_cpu_fixed16_amx;  // needs AMX besides; the same bits
 #endif
 
 #endif

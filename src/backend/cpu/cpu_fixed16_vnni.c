@@ -2,6 +2,7 @@
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
 #include <float.h>
 #include <immintrin.h>
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
@@ -155,6 +156,8 @@ static void multiply(int m, int n, int k, const int16_t *a, ptrdiff_t lda, const
 
 const struct lp_cpu_fixed16 lp_cpu_fixed16_vnni = {.name = "vnni_mla_expanded",
                                                    .rounding = 1e-3,
+                                                   .multiple = 2,
+                                                   .most = INT_MAX,
                                                    .round_rows = round_rows,
                                                    .round_columns = round_columns,
                                                    .multiply = multiply};
