@@ -18,8 +18,15 @@ add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-fno-exce
 
 set(LP_CUDA_SOURCES backend/cuda/cuda_device.c backend/cuda/cuda_elementwise.cu backend/cuda/cuda_matmul.cu
                     backend/cuda/cuda_experts.cu backend/cuda/cuda_router.cu backend/cuda/cuda_attention.cu
-                    backend/cuda/cuda_indexer.cu)
+                    backend/cuda/cuda_indexer.cu backend/cuda/cuda_attn_kernels.c backend/cuda/cuda_latent.c
+                    backend/cuda/cuda_mla_decode.cu backend/cuda/cuda_mla_decode_sm90.cu
+                    backend/cuda/cuda_indexer_mma.cu backend/cuda/cuda_mla_prefill.cu
+                    backend/cuda/cuda_mla_prefill_sm90.cu)
 string(REGEX REPLACE "-(real|virtual)" "" architectures "${CMAKE_CUDA_ARCHITECTURES}")
 list(JOIN architectures ", " architectures)
 set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_device.c PROPERTIES
                             COMPILE_DEFINITIONS "LP_CUDA_ARCHITECTURES=\"${architectures}\"")
+if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "90a") # the only code in which wgmma exists
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_attn_kernels.c PROPERTIES
+                              COMPILE_DEFINITIONS LP_CUDA_BUILT_WGMMA)
+endif()

@@ -3,6 +3,7 @@
 // (float32 within a tile, double over tiles) is scaled when the largest score grows. Tiles are cut in
 // the list of visible keys, so a selection of all keys gives the bits of none.
 #include "backend/cuda/cuda_dequant.cuh"
+#include "backend/cuda/cuda_prefill.h"
 
 #define TILE 64
 
@@ -230,7 +231,7 @@ static void absorbed(struct lp_cuda_device *dev, const struct lp_op_mla_absorbed
     attend(dev, keys, a, "mla_absorbed");
 }
 
-void lp_cuda_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorbed *op) {
+void lp_cuda_mla_absorbed_plain(struct lp_device *device, const struct lp_op_mla_absorbed *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     if (op->cache->type == LP_TYPE_F32)
         absorbed<LP_TYPE_F32>(dev, op);
@@ -289,6 +290,8 @@ void lp_cuda_mla_expanded(struct lp_device *device, const struct lp_op_mla_expan
     struct lp_cuda_device *dev = lp_cuda_of(device);
     const int64_t n_keys = op->visible.first_pos + op->visible.n_queries;
     const int row = op->latent + op->rope;
+    const lp_cuda_prefill_start fast =
+        lp_cuda_prefill_fits(op) ? lp_cuda_prefill_chosen(dev, op->cache->type) : NULL;
     if (dev->error || op->visible.n_queries == 0) return;
     unpack(dev, op->cache, n_keys);
     for (int64_t first = 0; first < op->n_heads; first += dev->scratch.head_group) {
@@ -297,6 +300,10 @@ void lp_cuda_mla_expanded(struct lp_device *device, const struct lp_op_mla_expan
         expand(device, op->k_up, op->k_transposed, first, n, row, n_keys, dev->scratch.keys,
                op->nope);
         expand(device, op->v_up, false, first, n, row, n_keys, dev->scratch.values, op->v_dim);
+        if (fast) {
+            lp_cuda_note(dev, lp_cuda_prefill_heads(dev, op, first, n, fast), "mla_expanded");
+            continue;
+        }
         struct expanded_keys keys = {
             dev->scratch.keys, dev->scratch.values, dev->scratch.latents, n_keys,
             op->nope,          op->v_dim,           op->latent,           row};

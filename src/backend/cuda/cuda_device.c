@@ -107,6 +107,7 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
         snprintf(dev->name, sizeof dev->name, "%.*s", (int)sizeof dev->name - 1, prop.name);
         dev->major = prop.major;
         dev->minor = prop.minor;
+        dev->shared_bytes = prop.sharedMemPerBlockOptin;
         error = lp_cuda_probe_kernels();
         if (error) status = explain_kernels(dev, error, err);
     }
@@ -124,8 +125,10 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
 }
 
 static void release_scratch(struct lp_cuda_scratch *s) {
-    void *blocks[] = {s->latents, s->keys,       s->values, s->scores,
-                      s->hidden,  s->expert_out, s->pairs,  s->pair_begin};
+    void *blocks[] = {s->latents,     s->keys,        s->values,     s->keys_16,
+                      s->values_16,   s->scores,      s->candidates, s->index_bins,
+                      s->index_state, s->index_above, s->partial,    s->partial_sums,
+                      s->hidden,      s->expert_out,  s->pairs,      s->pair_begin};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) cudaFree(blocks[i]);
     *s = (struct lp_cuda_scratch){0};
 }
@@ -167,6 +170,17 @@ static int64_t pieces(size_t n_bytes, int64_t n_floats, int64_t most) {
     return fit < 1 ? 1 : fit;
 }
 
+static void take_index_scratch(struct lp_cuda_scratch *s, int64_t n, bool *ok) {
+    const int64_t rows = s->score_rows;
+    s->scores = take(s, rows, n, ok);
+    s->candidates = take(s, rows, n, ok);
+    s->index_state = take(s, rows, 4, ok);
+    s->index_above = take(s, rows, (n + LP_CUDA_INDEX_CHUNK - 1) / LP_CUDA_INDEX_CHUNK, ok);
+    s->index_bins = take(s, rows, LP_CUDA_INDEX_BINS, ok);
+    if (s->index_bins && cudaMemset(s->index_bins, 0, (size_t)rows * LP_CUDA_INDEX_BINS * 4))
+        *ok = false;
+}
+
 static bool take_scratch(struct lp_cuda_scratch *s, const struct lp_reserve *need) {
     bool ok = true;
     const int64_t n = need->n_context, pairs = need->n_rows * need->n_used;
@@ -176,8 +190,13 @@ static bool take_scratch(struct lp_cuda_scratch *s, const struct lp_reserve *nee
         s->latents = take(s, n, need->latent + need->rope, &ok);
         s->keys = take(s, s->head_group * n, need->nope, &ok);
         s->values = take(s, s->head_group * n, need->v_dim, &ok);
+        s->keys_16 = take(s, s->head_group * n, (need->nope + 1) / 2, &ok);
+        s->values_16 = take(s, s->head_group * n, (need->v_dim + 1) / 2, &ok);
     }
-    if (need->index_heads) s->scores = take(s, s->score_rows, n, &ok);
+    s->partial_blocks = lp_cuda_partial_blocks(need);
+    s->partial = take(s, s->partial_blocks, 64 * 512, &ok);
+    s->partial_sums = take(s, s->partial_blocks, 64 * 2, &ok);
+    if (need->index_heads) take_index_scratch(s, n, &ok);
     if (need->n_experts && need->n_used) {
         s->hidden = take(s, pairs, need->expert_width, &ok);
         s->expert_out = take(s, pairs, need->n_embd, &ok);
@@ -303,17 +322,6 @@ static const char *cuda_matmul_kernel(const struct lp_device *device, lp_type ty
     (void)type;
     return "cuda_matmul_dequant";
 }
-static struct lp_attention_kernel cuda_kernel(const struct lp_device *device, const char *op,
-                                              lp_type cache, lp_type weights) {
-    (void)device, (void)cache, (void)weights;
-    static const char *const names[][2] = {{"gqa", "cuda_gqa_plain"},
-                                           {"mla_absorbed", "cuda_mla_absorbed_plain"},
-                                           {"mla_expanded", "cuda_mla_expanded_plain"},
-                                           {"index_select", "cuda_index_select_plain"}};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-        if (strcmp(names[i][0], op) == 0) return (struct lp_attention_kernel){names[i][1], 0};
-    return (struct lp_attention_kernel){NULL, 0};
-}
 
 const struct lp_backend lp_backend_cuda = {
     .name = "cuda",
@@ -330,7 +338,7 @@ const struct lp_backend lp_backend_cuda = {
     .failed = cuda_failed,
     .supports = cuda_supports,
     .matmul_kernel = cuda_matmul_kernel,
-    .kernel = cuda_kernel,
+    .kernel = lp_cuda_attention_kernel,
     .embed = lp_cuda_embed,
     .rms_norm = lp_cuda_rms_norm,
     .layer_norm = lp_cuda_layer_norm,

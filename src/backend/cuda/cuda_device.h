@@ -31,11 +31,17 @@ struct lp_cuda_scratch { // device memory, sized by reserve
     float *keys;         // [head_group, n_context, nope]
     float *values;       // [head_group, n_context, v_dim]
     float *scores;       // [score_rows, n_context]: of the indexer
+    // The same of its fast kernels (cuda_index.cuh).
+    int32_t *candidates, *index_bins, *index_state, *index_above;
+    uint16_t *keys_16;   // [head_group, n_context, nope]: keys and values in the cache's type
+    uint16_t *values_16; // [head_group, n_context, v_dim]
+    float *partial;      // [partial_blocks, 64, 512]: attention over segments (cuda_latent.h)
+    float *partial_sums; // [partial_blocks, 64, 2]
     float *hidden;       // [n_rows * n_used, expert_width]
     float *expert_out;   // [n_rows * n_used, n_embd]
     int32_t *pairs;      // [n_rows * n_used]: (row, choice) pairs, sorted by expert
     int32_t *pair_begin; // [n_experts + 1]
-    int64_t head_group, score_rows;
+    int64_t head_group, score_rows, partial_blocks;
     size_t bytes;
 };
 
@@ -51,7 +57,8 @@ struct lp_cuda_device {
     cudaError_t error; // the first one; cudaSuccess: none
     const char *error_where;
     char name[64];
-    int major, minor; // compute capability
+    int major, minor;    // compute capability
+    size_t shared_bytes; // of a block, at most
 };
 
 static inline struct lp_cuda_device *lp_cuda_of(struct lp_device *dev) {
@@ -81,6 +88,24 @@ LP_CUDA_OP(index_select);
 LP_CUDA_OP(router);
 LP_CUDA_OP(experts);
 #undef LP_CUDA_OP
+
+// The plain kernels of operations that have others: every chip, shape and type.
+void lp_cuda_mla_absorbed_plain(struct lp_device *dev, const struct lp_op_mla_absorbed *op);
+void lp_cuda_index_select_plain(struct lp_device *dev, const struct lp_op_index_select *op);
+
+// cuda_indexer_mma.cu: index_select by mma.sync, and which operations it takes. A call needs no more
+// than the device's sizes; scratch for it is sized by the rows and the context.
+void lp_cuda_index_select_mma(struct lp_device *dev, const struct lp_op_index_select *op);
+bool lp_cuda_index_fits(const struct lp_op_index_select *op);
+#define LP_CUDA_INDEX_CHUNK 4096 // keys
+#define LP_CUDA_INDEX_BINS 4096
+
+// cuda_attn_kernels.c: which kernels there are of the attention operations, and which is chosen on this
+// device for a cache of this type (lp_backend.kernel).
+struct lp_attention_kernel lp_cuda_attention_kernel(const struct lp_device *dev, const char *op,
+                                                    lp_type cache, lp_type weights);
+// Blocks whose partial results attention may leave, for calls up to `need`.
+int64_t lp_cuda_partial_blocks(const struct lp_reserve *need);
 
 #ifdef __cplusplus
 }

@@ -139,7 +139,7 @@ static __global__ void select_kernel(struct selection s) {
     }
 }
 
-void lp_cuda_index_select(struct lp_device *device, const struct lp_op_index_select *op) {
+void lp_cuda_index_select_plain(struct lp_device *device, const struct lp_op_index_select *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     const int64_t most = dev->scratch.score_rows;
     for (int64_t first = 0; first < op->n_queries && !dev->error; first += most) {

@@ -1,0 +1,85 @@
+// Launches of attention over cached latents: which operations the kernels take, and how queries become
+// runs and blocks.
+#include "backend/cuda/cuda_latent.h"
+
+static bool multiple(uintptr_t a, size_t b, size_t c, uintptr_t of) {
+    return a % of == 0 && b % of == 0 && c % of == 0;
+}
+
+bool lp_cuda_latent_fits(const struct lp_op_mla_absorbed *op) {
+    const struct lp_cache_view *cache = op->cache;
+    return (cache->type == LP_TYPE_BF16 || cache->type == LP_TYPE_F16) &&
+           op->latent == LP_CUDA_LATENT && op->rope == LP_CUDA_ROPE &&
+           cache->width == LP_CUDA_LATENT + LP_CUDA_ROPE &&
+           multiple((uintptr_t)cache->base, cache->row_bytes, cache->page_bytes, 4) &&
+           op->visible.first_pos + op->visible.n_queries < INT32_MAX / 2;
+}
+
+static int32_t ceil_div(int64_t n, int64_t each) {
+    return (int32_t)((n + each - 1) / each);
+}
+static int32_t least(int64_t a, int64_t b) {
+    return (int32_t)(a < b ? a : b);
+}
+
+static void begin(struct lp_cuda_latent_launch *l, const struct lp_op_mla_absorbed *op,
+                  struct lp_cuda_segments segments) {
+    const struct lp_cache_view *cache = op->cache;
+    l->base = cache->base;
+    l->row_bytes = cache->row_bytes;
+    l->page_bytes = cache->page_bytes;
+    l->page_tokens = cache->page_tokens;
+    l->slot_offset = cache->slot_offset;
+    l->q_latent_stride = op->q_latent_stride;
+    l->q_rope_stride = op->q_rope_stride;
+    l->q_rope_head_stride = op->q_rope_head_stride;
+    l->out_stride = op->out_stride;
+    l->n_heads = op->n_heads;
+    l->head_blocks = ceil_div(op->n_heads, LP_CUDA_LATENT_ROWS);
+    l->scale = op->scale;
+    l->whole_chunks = multiple((uintptr_t)cache->base, cache->row_bytes, cache->page_bytes, 16);
+    l->segments = segments;
+}
+
+// Queries that can share a block: those of one list of keys, cut into the same segments (L1).
+static int32_t queries_together(const struct lp_op_mla_absorbed *op, int64_t first, int64_t n,
+                                struct lp_cuda_segments segments) {
+    const int32_t seen = (int32_t)(op->visible.first_pos + first) + 1, last = seen + (int32_t)n - 1;
+    if (op->visible.ids || op->n_heads > LP_CUDA_LATENT_ROWS / 2) return 1;
+    if (lp_cuda_segment_keys(segments, seen) != lp_cuda_segment_keys(segments, last)) return 1;
+    return least(LP_CUDA_LATENT_ROWS / op->n_heads, n);
+}
+
+int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *l, const struct lp_op_mla_absorbed *op,
+                           int64_t first, struct lp_cuda_segments segments, int32_t most_blocks) {
+    const struct lp_visible *v = &op->visible;
+    const int64_t left = v->n_queries - first, seen = v->first_pos + v->n_queries;
+    if (l->n_runs == 0) begin(l, op, segments);
+    if (l->n_runs == LP_CUDA_LATENT_RUNS || left <= 0) return 0;
+    // A list may be of any length up to its bound, so each length up to `seen` must have its blocks.
+    const int32_t keys = least(v->ids ? v->k : seen, seen),
+                  n_segments = least(ceil_div(keys, segments.keys), segments.most);
+    const int32_t together = queries_together(op, first, left, segments);
+    const int32_t group = n_segments * l->head_blocks, room = most_blocks - l->n_blocks;
+    const int64_t n =
+        n_segments == 1 ? left : least((int64_t)(room < 0 ? 0 : room / group) * together, left);
+    if (n == 0) return 0;
+    l->runs[l->n_runs++] = (struct lp_cuda_latent_run){
+        .pages = op->cache->pages,
+        .q_latent = op->q_latent + first * op->q_latent_stride,
+        .q_rope = op->q_rope + first * op->q_rope_stride,
+        .ids = v->ids ? v->ids + first * v->k : NULL,
+        .counts = v->ids ? v->counts + first : NULL,
+        .out = op->out + first * op->out_stride,
+        .first_pos = (int32_t)(v->first_pos + first),
+        .n_queries = (int32_t)n,
+        .k = v->k,
+        .together = together,
+        .n_segments = n_segments,
+        .first_block = l->n_blocks,
+        .first_row = l->n_rows,
+    };
+    l->n_blocks += ceil_div(n, together) * group;
+    l->n_rows += (int32_t)n * op->n_heads;
+    return n;
+}

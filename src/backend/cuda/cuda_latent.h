@@ -1,0 +1,93 @@
+// Attention over cached latents by the matrix units: what the two kernels (mma.sync, wgmma) are told,
+// and the rule by which a context is cut.
+//
+// A launch takes runs: consecutive queries of one sequence. A block takes 64 rows, (query, head) pairs
+// that see one list of keys, and one segment of that list. Where the list has several segments, the
+// blocks leave partial results, which a second kernel joins in their order.
+//
+//   L1. Segments depend on the number of keys that the row sees, on nothing else, and a segment is cut
+//       into tiles of 64 keys from its first key on. So a row's bits do not depend on what else is in
+//       the launch (rule B2 of backend.h).
+#ifndef LP_BACKEND_CUDA_CUDA_LATENT_H
+#define LP_BACKEND_CUDA_CUDA_LATENT_H
+
+#include "backend/cuda/cuda_device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LP_CUDA_LATENT 512
+#define LP_CUDA_ROPE 64
+#define LP_CUDA_LATENT_ROWS 64 // of a block
+#define LP_CUDA_LATENT_KEYS 64 // of a tile
+#define LP_CUDA_LATENT_RUNS 128
+
+// How a context is cut: segments of `keys`, or of the smallest keys * 2^i that leaves at most `most`.
+struct lp_cuda_segments {
+    int32_t keys, most; // keys: a multiple of LP_CUDA_LATENT_KEYS
+};
+
+struct lp_cuda_latent_run {
+    const int32_t *pages;
+    const float *q_latent, *q_rope; // of the first query
+    const int32_t *ids, *counts;    // as in lp_visible, or NULL
+    float *out;
+    int32_t first_pos, n_queries, k;
+    int32_t together;   // queries whose heads share a block; 1 where each has its own list
+    int32_t n_segments; // at least those of every query
+    int32_t first_block, first_row; // of the run, in the launch
+};
+
+struct lp_cuda_latent_launch { // what the runs have in common; a kernel's argument
+    uint8_t *base;             // of the cache
+    size_t row_bytes, page_bytes;
+    int32_t page_tokens, slot_offset;
+    int64_t q_latent_stride, q_rope_stride, q_rope_head_stride, out_stride;
+    int32_t n_heads, head_blocks; // blocks for the heads of one query
+    float scale;
+    bool whole_chunks; // rows lie at multiples of 16 bytes
+    struct lp_cuda_segments segments;
+    float *partial;      // [n_blocks, 64 rows, 512], not divided by the sum of their weights
+    float *partial_sums; // [n_blocks, 64 rows, 2]: largest score, sum of weights
+    int32_t n_runs, n_blocks, n_rows; // n_rows: (query, head) pairs
+    struct lp_cuda_latent_run runs[LP_CUDA_LATENT_RUNS];
+};
+
+// Starts the launch on a stream. type: BF16 or F16. _mma: mma.sync; sm_80 and later. _wgmma: sm_90a.
+cudaError_t lp_cuda_latent_mma(const struct lp_cuda_latent_launch *launch, lp_type type,
+                               cudaStream_t stream);
+cudaError_t lp_cuda_latent_wgmma(const struct lp_cuda_latent_launch *launch, lp_type type,
+                                 cudaStream_t stream);
+
+cudaError_t lp_cuda_latent_wgmma_alike(const struct lp_cuda_latent_launch *launch, lp_type type,
+                                       cudaStream_t stream);
+// The second half of both: joins the segments of rows that have several.
+cudaError_t lp_cuda_latent_finish(const struct lp_cuda_latent_launch *launch, cudaStream_t stream);
+
+// Whether an operation has the shapes and alignment that the kernels take.
+bool lp_cuda_latent_fits(const struct lp_op_mla_absorbed *op);
+// Appends a run for queries first ... of op to a launch, as many as fit, and returns how many that
+// were. Runs of several segments leave partial results and fit while the launch has at most
+// most_blocks blocks. All operations of a launch have the cache, strides and heads of the first one; it
+// begins with n_runs, n_blocks and n_rows of 0.
+int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *launch,
+                           const struct lp_op_mla_absorbed *op, int64_t first,
+                           struct lp_cuda_segments segments, int32_t most_blocks);
+
+static inline
+#ifdef __CUDACC__
+    __host__ __device__
+#endif
+        int32_t
+        lp_cuda_segment_keys(struct lp_cuda_segments s, int32_t n) {
+    int32_t keys = s.keys;
+    while ((int64_t)keys * s.most < n) keys *= 2;
+    return keys;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,41 @@
+// Attention over cached latents with mma.sync, for chips with room for two tiles (sm_90, sm_100), and
+// the kernel that joins segments.
+#include "backend/cuda/cuda_latent.cuh"
+
+#define STAGES 2
+
+template <int TYPE>
+static __global__ void __launch_bounds__(LP_LATENT_THREADS, 1)
+    mma_kernel(const __grid_constant__ struct lp_cuda_latent_launch a) {
+    lp_latent_attend<struct lp_latent_mma<TYPE>, STAGES>(a);
+}
+
+static __global__ void __launch_bounds__(128)
+    join_kernel(const __grid_constant__ struct lp_cuda_latent_launch a) {
+    lp_latent_join(a);
+}
+
+cudaError_t lp_cuda_latent_finish(const struct lp_cuda_latent_launch *launch, cudaStream_t stream) {
+    for (int i = 0; i < launch->n_runs; i++)
+        if (launch->runs[i].n_segments > 1) {
+            join_kernel<<<launch->n_rows, LP_CUDA_LATENT / 4, 0, stream>>>(*launch);
+            break;
+        }
+    return cudaGetLastError();
+}
+
+template <int TYPE>
+static cudaError_t start(const struct lp_cuda_latent_launch *launch, cudaStream_t stream) {
+    const size_t shared = lp_latent_shared_bytes(STAGES);
+    const cudaError_t error = cudaFuncSetAttribute(
+        mma_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (error) return error;
+    mma_kernel<TYPE><<<launch->n_blocks, LP_LATENT_THREADS, shared, stream>>>(*launch);
+    return lp_cuda_latent_finish(launch, stream);
+}
+
+cudaError_t lp_cuda_latent_mma(const struct lp_cuda_latent_launch *launch, lp_type type,
+                               cudaStream_t stream) {
+    return type == LP_TYPE_BF16 ? start<LP_TYPE_BF16>(launch, stream)
+                                : start<LP_TYPE_F16>(launch, stream);
+}
