@@ -17,6 +17,12 @@ static const struct mla_case mla_cases[] = {
     {20, 512, 64, 192, 256, 150, 2, 64, LP_TYPE_Q8_0, 100, false, false},
     {7, 96, 32, 64, 64, 40, 150, 64, LP_TYPE_Q8_0, 0, false, false},
 #if !defined(TESTS_EMULATED) // for kernels that ARM has not; minutes there
+    // heads that fill a tile of 64, or leave room for other queries; contexts of several segments
+    {64, 512, 64, 8, 8, 600, 2, 64, LP_TYPE_F16, 0, false, false},
+    {130, 512, 64, 8, 8, 700, 1, 64, LP_TYPE_BF16, 0, false, false},
+    {16, 512, 64, 8, 8, 1020, 6, 64, LP_TYPE_BF16, 0, false, false},
+    {9, 512, 64, 8, 8, 508, 8, 7, LP_TYPE_F16, 0, false, false},
+    {70, 512, 64, 8, 8, 1500, 2, 64, LP_TYPE_F16, 1200, false, false},
     {2, 512, 64, 128, 128, 70, 200, 64, LP_TYPE_F16, 0, true, true},
     {3, 512, 64, 192, 256, 300, 5, 7, LP_TYPE_F16, 0, false, true},
     {2, 512, 64, 192, 256, 63, 70, 64, LP_TYPE_Q8_0, 0, true, true},
@@ -137,21 +143,26 @@ static void test_mla_long(void **state) {
     }
 }
 
+// Latent value 2 of a key; m->rows stays.
 static void spoil(struct mla *m, int64_t key, float value) {
     struct lp_cache_view *v = &m->cache.view;
     unsigned char *row = m->cache.block + (size_t)v->pages[key / v->page_tokens] * v->page_bytes +
                          (size_t)(key % v->page_tokens) * v->row_bytes;
-    memcpy(row + 4 * 2, &value, 4); // latent value 2
+    const struct lp_type_info *type = lp_type_info(v->type);
+    type->quantize(&value, row + 2 * type->block_bytes, 1);
 }
 
 // A NaN or infinity reaches the queries that see its key, and leaves the others as they were.
 static void test_mla_nonfinite(void **state) {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
-    for (int selection = 0; selection < 2; selection++)
+    for (int kind = 0; kind < 4; kind++)
         for (int b = 0; b < 3; b++) {
-            const struct mla_case shape = {
+            const bool selection = kind % 2;
+            struct mla_case shape = {
                 4, 20, 4, 8, 12, 60, 12, 7, LP_TYPE_F32, selection ? 30 : 0, false, false};
+            if (kind / 2) shape.latent = 512, shape.rope = 64, shape.type = LP_TYPE_F16;
+            const int width = shape.latent + shape.rope;
             struct mla m;
             struct devices d;
             make_mla(&m, &shape, 70 + (uint64_t)b);
@@ -163,7 +174,7 @@ static void test_mla_nonfinite(void **state) {
                     int64_t stride = f ? m.out_stride : m.latent_out_stride, key = 65;
                     float *good = new_output(12, stride), *out = new_output(12, stride);
                     forms[f](d.dev[i], &m, 0, 12, good);
-                    float kept = m.rows[key * 24 + 2];
+                    float kept = m.rows[key * width + 2];
                     spoil(&m, key, bad[b]);
                     forms[f](d.dev[i], &m, 0, 12, out);
                     spoil(&m, key, kept);
@@ -177,7 +188,7 @@ static void test_mla_nonfinite(void **state) {
                             assert_same_bits(out + q * stride, good + q * stride, stride - 5,
                                              "unseen");
                         for (int32_t h = 0; sees && h < 4; h++) {
-                            int n_bad = 0, n = f ? 12 : 20;
+                            int n_bad = 0, n = f ? 12 : shape.latent;
                             for (int32_t j = 0; j < n; j++)
                                 n_bad += !isfinite(out[q * stride + h * n + j]);
                             assert_true(n_bad > 0);
@@ -286,7 +297,8 @@ static void test_gqa_nonfinite(void **state) {
     close_devices(&d);
 }
 
-int main(void) {
+int main(int argc, char **argv) { // [PATTERN of tests to run]
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mla_forms), cmocka_unit_test(test_mla_layouts),
         cmocka_unit_test(test_mla_long),  cmocka_unit_test(test_mla_nonfinite),
