@@ -1,0 +1,267 @@
+// The laboratory's part of absorbed attention: dense and with a selection, one sequence and many.
+//
+// bytes: each cached row once for all heads and queries of a sequence (of a selection, once a query);
+// flops: 2 x (576 + 512) a head and key.
+#include "backend/cuda/cuda_latent.h"
+#include "cuda_lab.cuh"
+
+#define ROW_BYTES (576 * 2)
+
+struct latent_case {
+    const char *name;
+    int n_heads, n_sequences, n_queries, context, top_k; // context: keys of the last query
+    lp_type type;
+};
+
+struct latent_data {
+    struct latent_case c;
+    uint8_t *pool; // pages of all sequences
+    int n_sets;    // of sequences, that take turns
+    float *q, *out;
+    int32_t *pages, *ids, *counts;
+    int64_t q_row, pages_of_sequence;
+};
+
+static void make_pages(struct latent_data *d, size_t pool_bytes) {
+    const struct latent_case *c = &d->c;
+    d->pages_of_sequence = (c->context + PAGE - 1) / PAGE;
+    const int64_t n = d->pages_of_sequence * c->n_sequences,
+                  fit = (int64_t)(pool_bytes / (ROW_BYTES * PAGE)) / n;
+    d->n_sets = (int)std::min<int64_t>(fit, 40);
+    std::vector<int32_t> pages((size_t)(n * d->n_sets));
+    for (size_t i = 0; i < pages.size(); i++) pages[i] = (int32_t)i;
+    for (size_t i = pages.size() - 1; i > 0; i--)
+        std::swap(pages[i], pages[mix(i * 2654435761ull) % (i + 1)]);
+    d->pages = upload(pages);
+}
+
+// One key of each of top_k equal parts of the context.
+static void make_lists(struct latent_data *d) {
+    const struct latent_case *c = &d->c;
+    const int n = c->n_sequences * c->n_queries;
+    std::vector<int32_t> ids((size_t)n * c->top_k), counts((size_t)n);
+    for (int q = 0; q < n; q++) {
+        const int seen = c->context - c->n_queries + q % c->n_queries + 1,
+                  count = std::min(seen, c->top_k);
+        counts[(size_t)q] = count;
+        for (int i = 0; i < count; i++) {
+            const int64_t a = (int64_t)i * seen / count, b = (int64_t)(i + 1) * seen / count;
+            ids[(size_t)q * c->top_k + i] =
+                (int32_t)(a + mix((uint64_t)q * 7919 + i) % (uint64_t)(b - a));
+        }
+    }
+    d->ids = upload(ids);
+    d->counts = upload(counts);
+}
+
+static struct lp_op_mla_absorbed latent_op(const struct latent_data *d, int sequence, int set,
+                                           struct lp_cache_view *view) {
+    const struct latent_case *c = &d->c;
+    const int64_t first = (int64_t)sequence * c->n_queries;
+    *view = (struct lp_cache_view){};
+    view->base = d->pool;
+    view->type = c->type;
+    view->width = 576;
+    view->page_tokens = PAGE;
+    view->row_bytes = ROW_BYTES;
+    view->page_bytes = ROW_BYTES * PAGE;
+    view->pages = d->pages + ((int64_t)set * c->n_sequences + sequence) * d->pages_of_sequence;
+    struct lp_op_mla_absorbed op = {};
+    op.q_latent = d->q + first * d->q_row;
+    op.q_latent_stride = op.q_rope_stride = d->q_row;
+    op.q_rope = op.q_latent + c->n_heads * 512;
+    op.q_rope_head_stride = 64;
+    op.cache = view;
+    op.visible.first_pos = c->context - c->n_queries;
+    op.visible.n_queries = c->n_queries;
+    op.visible.ids = c->top_k ? d->ids + first * c->top_k : NULL;
+    op.visible.counts = c->top_k ? d->counts + first : NULL;
+    op.visible.k = c->top_k;
+    op.n_heads = c->n_heads;
+    op.latent = 512;
+    op.rope = 64;
+    op.scale = 0.0625f;
+    op.out = d->out + first * c->n_heads * 512;
+    op.out_stride = (int64_t)c->n_heads * 512;
+    return op;
+}
+
+// One (query, head) in double; the largest difference, and the largest value.
+static __global__ void latent_check(struct latent_data d, int set, const int32_t *rows,
+                                    double *scores, double *result) {
+    const struct latent_case c = d.c;
+    const int row = rows[blockIdx.x], h = row % c.n_heads, q = row / c.n_heads;
+    const int n = c.top_k ? d.counts[q] : c.context - c.n_queries + q % c.n_queries + 1;
+    const int32_t *pages =
+        d.pages + ((int64_t)set * c.n_sequences + q / c.n_queries) * d.pages_of_sequence;
+    const float *latent = d.q + q * d.q_row + h * 512,
+                *rope = d.q + q * d.q_row + c.n_heads * 512 + h * 64;
+    double *p = scores + (int64_t)blockIdx.x * c.context;
+    auto key = [&](int i, int j) {
+        const int pos = c.top_k ? d.ids[(int64_t)q * c.top_k + i] : i;
+        const uint16_t bits =
+            *(const uint16_t *)(d.pool + (size_t)pages[pos / PAGE] * ROW_BYTES * PAGE +
+                                (size_t)(pos % PAGE) * ROW_BYTES + 2 * j);
+        float low, high;
+        if (c.type == LP_TYPE_F16)
+            lp_cuda_unpack2<LP_TYPE_F16>(bits, &low, &high);
+        else
+            lp_cuda_unpack2<LP_TYPE_BF16>(bits, &low, &high);
+        return (double)low;
+    };
+    double most = -INFINITY, sum = 0, worst = 0, largest = 0;
+    for (int i = threadIdx.x; i < n; i += 256) {
+        double dot = 0;
+        for (int j = 0; j < 576; j++)
+            dot += (double)(j < 512 ? latent[j] : rope[j - 512]) * key(i, j);
+        p[i] = dot * 0.0625;
+    }
+    __syncthreads();
+    for (int i = 0; i < n; i++) most = p[i] > most ? p[i] : most;
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += 256) p[i] = exp(p[i] - most);
+    __syncthreads();
+    for (int i = 0; i < n; i++) sum += p[i];
+    const float *out = d.out + ((int64_t)q * c.n_heads + h) * 512;
+    for (int j = threadIdx.x; j < 512; j += 256) {
+        double value = 0;
+        for (int i = 0; i < n; i++) value += p[i] * key(i, j);
+        value /= sum;
+        const double off = fabs(value - out[j]);
+        worst = off > worst || isnan(off) ? off : worst;
+        largest = fmax(largest, fabs(value));
+    }
+    result[(blockIdx.x * 256 + threadIdx.x) * 2] = worst;
+    result[(blockIdx.x * 256 + threadIdx.x) * 2 + 1] = largest;
+}
+
+static double latent_error(const struct latent_data *d, int set) {
+    const int n = 24, n_rows = d->c.n_sequences * d->c.n_queries * d->c.n_heads;
+    std::vector<int32_t> rows;
+    for (int i = 0; i < n; i++) rows.push_back(i == 0 ? n_rows - 1 : (int)(mix(i) % n_rows));
+    int32_t *device_rows = upload(rows);
+    double *scores = (double *)take((size_t)n * d->c.context * 8),
+           *result = (double *)take(n * 256 * 16);
+    latent_check<<<n, 256, 0, stream>>>(*d, set, device_rows, scores, result);
+    CHECK(cudaGetLastError());
+    const double error = worst_of_rows(result, n);
+    CHECK(cudaFree(device_rows));
+    CHECK(cudaFree(scores));
+    CHECK(cudaFree(result));
+    return error;
+}
+
+// All sequences in one launch; in several where partial results have no room.
+static int make_launches(const struct latent_data *d, int set, struct lp_cuda_segments segments,
+                         float *partial, float *sums, int most_blocks,
+                         std::vector<struct lp_cuda_latent_launch> *out) {
+    out->clear();
+    struct lp_cuda_latent_launch empty = {};
+    empty.partial = partial;
+    empty.partial_sums = sums;
+    out->push_back(empty);
+    for (int s = 0; s < d->c.n_sequences; s++) {
+        struct lp_cache_view view;
+        const struct lp_op_mla_absorbed op = latent_op(d, s, set, &view);
+        for (int64_t at = 0; at < d->c.n_queries;) {
+            const int64_t n = lp_cuda_latent_add(&out->back(), &op, at, segments, most_blocks);
+            if (n == 0) out->push_back(empty);
+            at += n;
+        }
+    }
+    return (int)out->size();
+}
+
+static const struct {
+    const char *name;
+    cudaError_t (*start)(const struct lp_cuda_latent_launch *, lp_type, cudaStream_t);
+} kernels[] = {{"mma", lp_cuda_latent_mma},
+               {"alike", lp_cuda_latent_wgmma_alike},
+               {"wgmma", lp_cuda_latent_wgmma}};
+#define N_KERNELS 3
+
+static void latent_case_run(const struct latent_case *c, uint8_t *pool, size_t pool_bytes,
+                            float *partial, float *sums, int most_blocks) {
+    static const struct lp_cuda_segments segments[] = {
+        {256, 64}, {512, 32}, {512, 64}, {1024, 32}, {2048, 16}, {2048, 32}, {65536, 32}};
+    struct latent_data d = {};
+    if (!strstr(c->name, only)) return;
+    d.c = *c;
+    d.pool = pool;
+    d.q_row = (int64_t)c->n_heads * 576;
+    const int n_queries = c->n_sequences * c->n_queries;
+    d.q = (float *)take((size_t)n_queries * d.q_row * 4);
+    d.out = (float *)take((size_t)n_queries * c->n_heads * 2048);
+    fill_values(d.q, (size_t)n_queries * d.q_row * 4, LP_TYPE_F32);
+    make_pages(&d, pool_bytes);
+    if (c->top_k) make_lists(&d);
+    const double keys =
+                     (double)n_queries * (c->top_k ? std::min(c->top_k, c->context) : c->context),
+                 bytes = (c->top_k ? keys : keys / c->n_queries) * ROW_BYTES,
+                 flops = keys * c->n_heads * 2 * (576 + 512);
+    for (size_t i = 0; i < sizeof segments / sizeof segments[0]; i++)
+        for (int kernel = 0; kernel < N_KERNELS; kernel++) {
+            const int seen = c->top_k ? std::min(c->top_k, c->context) : c->context;
+            char setting[32];
+            snprintf(setting, sizeof setting, "%dx%d", lp_cuda_segment_keys(segments[i], seen),
+                     (seen + lp_cuda_segment_keys(segments[i], seen) - 1) /
+                         lp_cuda_segment_keys(segments[i], seen));
+            if (i > 0 && lp_cuda_segment_keys(segments[i], seen) ==
+                             lp_cuda_segment_keys(segments[i - 1], seen))
+                continue;
+            if (only_kernel && strcmp(only_kernel, kernels[kernel].name) != 0) continue;
+            if (kernel < 2 && !(segments[i].keys == 512 && segments[i].most == 32) &&
+                (kernel < 1 || segments[i].keys != 2048))
+                continue;
+            std::vector<std::vector<struct lp_cuda_latent_launch>> sets((size_t)d.n_sets);
+            for (int s = 0; s < d.n_sets; s++)
+                make_launches(&d, s, segments[i], partial, sums, most_blocks, &sets[(size_t)s]);
+            CHECK(cudaMemsetAsync(d.out, 0xff, (size_t)n_queries * c->n_heads * 2048, stream));
+            auto run = [&](int turn) {
+                for (const auto &launch : sets[(size_t)(turn % d.n_sets)])
+                    CHECK(kernels[kernel].start(&launch, c->type, stream));
+            };
+            run(0);
+            const double error = latent_error(&d, 0), seconds = median_seconds(200, run);
+            report(c->name, kernels[kernel].name, setting, seconds, bytes, flops, error,
+                   c->type == LP_TYPE_F16 ? 2e-3 : 1e-2);
+        }
+    CHECK(cudaFree(d.q));
+    CHECK(cudaFree(d.out));
+    CHECK(cudaFree(d.pages));
+    CHECK(cudaFree(d.ids));
+    CHECK(cudaFree(d.counts));
+}
+
+static void latent_cases(void) {
+    static const struct latent_case cases[] = {
+        {"dense 64h b128 4k", 64, 128, 1, 4096, 0, LP_TYPE_BF16},
+        {"dense 128h b128 4k", 128, 128, 1, 4096, 0, LP_TYPE_BF16},
+        {"dense 64h b128 32k", 64, 128, 1, 32768, 0, LP_TYPE_BF16},
+        {"dense 128h b128 32k", 128, 128, 1, 32768, 0, LP_TYPE_BF16},
+        {"dense 64h b1 4k", 64, 1, 1, 4096, 0, LP_TYPE_BF16},
+        {"dense 64h b1 4k f16", 64, 1, 1, 4096, 0, LP_TYPE_F16},
+        {"dense 128h b1 32k", 128, 1, 1, 32768, 0, LP_TYPE_BF16},
+        {"dense 16h b64 4q 8k", 16, 64, 4, 8192, 0, LP_TYPE_BF16},
+        {"sparse 64h b1 2048 of 4k", 64, 1, 1, 4096, 2048, LP_TYPE_BF16},
+        {"sparse 64h b128 2048 of 4k", 64, 128, 1, 4096, 2048, LP_TYPE_BF16},
+        {"sparse 64h b128 2048 of 128k", 64, 128, 1, 131072, 2048, LP_TYPE_BF16},
+        {"sparse 128h b64 2q 2048 of 128k", 128, 64, 2, 131072, 2048, LP_TYPE_BF16},
+        {"prefill 64h 4096q 2048 of 32k", 64, 1, 4096, 32768, 2048, LP_TYPE_BF16},
+        {"prefill 64h 4096q 2048 of 32k f16", 64, 1, 4096, 32768, 2048, LP_TYPE_F16},
+    };
+    const size_t pool_bytes = (size_t)20 << 30;
+    const int most_blocks = 8192;
+    uint8_t *pool = (uint8_t *)take(pool_bytes);
+    float *partial = (float *)take((size_t)most_blocks * 64 * 512 * 4),
+          *sums = (float *)take((size_t)most_blocks * 64 * 2 * 4);
+    lp_type type = LP_TYPE_COUNT;
+    for (const struct latent_case &c : cases) {
+        if (c.type != type) fill_values(pool, pool_bytes, c.type);
+        type = c.type;
+        latent_case_run(&c, pool, pool_bytes, partial, sums, most_blocks);
+    }
+    CHECK(cudaFree(pool));
+    CHECK(cudaFree(partial));
+    CHECK(cudaFree(sums));
+}
