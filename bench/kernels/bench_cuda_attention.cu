@@ -25,6 +25,7 @@ int main(int argc, char **argv) {
     if (argc > 3) only_kernel = argv[3];
     if (csv) fprintf(csv, "case,kernel,setting,us,tb_s,tflop_s,of_copy,of_matrix,error,bound\n");
     printf("%s, %d multiprocessors\n", prop.name, prop.multiProcessorCount);
+    n_multiprocessors = prop.multiProcessorCount;
     measure_limits(prop.multiProcessorCount);
     const bool index_alone = only_kernel && strcmp(only_kernel, "index") == 0;
     if (!index_alone) latent_cases();

@@ -26,6 +26,7 @@ static cudaStream_t stream;
 static FILE *csv;
 static const char *only = "", *only_kernel = NULL;
 static double copy_rate, matrix_rate; // bytes and operations a second
+static int n_multiprocessors;
 static bool failed;
 
 // ---- random data: values of unit variance, from a counter
@@ -71,7 +72,7 @@ template <class T> static T *upload(const std::vector<T> &host) {
     return block;
 }
 
-// ---- timing: the median of at most n runs and some 60 ms, after two that are not counted
+// ---- timing: the median of at most n runs and some 40 ms, after two that are not counted
 
 template <class Run> static double median_seconds(int n, const Run &run) {
     cudaEvent_t begin, end;
@@ -79,7 +80,7 @@ template <class Run> static double median_seconds(int n, const Run &run) {
     double total = 0;
     CHECK(cudaEventCreate(&begin));
     CHECK(cudaEventCreate(&end));
-    for (int i = -2; i < n && (i < 5 || total < 0.06); i++) {
+    for (int i = -2; i < n && (i < 5 || total < 0.04); i++) {
         float ms;
         CHECK(cudaEventRecord(begin, stream));
         run(i + 2);
@@ -93,6 +94,24 @@ template <class Run> static double median_seconds(int n, const Run &run) {
     CHECK(cudaEventDestroy(end));
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
+}
+
+// The time of one run among several that follow each other in a graph, so that what the host does for a
+// launch is not counted; some 1 ms a graph.
+template <class Run> static double median_in_graph(const Run &run) {
+    cudaGraph_t graph;
+    cudaGraphExec_t program;
+    const double once = median_seconds(5, run);
+    const int n = std::max(1, std::min(40, (int)(1e-3 / once)));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < n; i++) run(i);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&program, graph, 0));
+    const double seconds =
+        median_seconds(30, [&](int) { CHECK(cudaGraphLaunch(program, stream)); });
+    CHECK(cudaGraphExecDestroy(program));
+    CHECK(cudaGraphDestroy(graph));
+    return seconds / n;
 }
 
 static void report(const char *name, const char *kernel, const char *setting, double seconds,

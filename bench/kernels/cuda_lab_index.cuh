@@ -122,7 +122,7 @@ static void index_case_run(const struct index_case *c, uint8_t *pool) {
     run(0);
     CHECK(cudaStreamSynchronize(stream));
     const double error = index_error(&op, (int)(n - rows + 1));
-    report(c->name, "all", "", median_seconds(200, run), bytes, flops, error, 2e-6);
+    report(c->name, "all", "", median_in_graph(run), bytes, flops, error, 2e-6);
     for (int keys = 512; keys <= 4096; keys *= 2) {
         struct lp_cuda_index s = {};
         s.op = op;
@@ -138,7 +138,7 @@ static void index_case_run(const struct index_case *c, uint8_t *pool) {
         CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared));
         char setting[32];
         snprintf(setting, sizeof setting, "%d", keys);
-        const double seconds = median_seconds(200, [&](int turn) {
+        const double seconds = median_in_graph([&](int turn) {
             view.pages = device_pages + turn % c->n_sets * pages_of_set;
             s.keys = lp_cuda_cache_of(&view);
             const dim3 blocks((unsigned)((n + keys - 1) / keys), (unsigned)rows);

@@ -122,7 +122,7 @@ static void test_mla_long(void **state) {
         {5, 24, 8, 8, 8, 2900, 3, 64, LP_TYPE_F16, 0, false, false},
         {40, 16, 8, 8, 8, 2047, 2, 64, LP_TYPE_F16, 0, false, false},
         {2, 16, 8, 8, 8, 32766, 4, 64, LP_TYPE_F16, 0, false,
-         false}, // 32 segments of 1024, then 17 of 2048
+         false}, // 32 segments of 1024, then 17 of 2048 (cpu)
         {3, 16, 8, 8, 8, 5000, 3, 64, LP_TYPE_BF16, 2048, false, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -138,6 +138,41 @@ static void test_mla_long(void **state) {
         check_form(&d, &m, expanded, out, m.out_stride, "expanded, long");
         lp_free(latent_out);
         lp_free(out);
+        close_devices(&d);
+        free_mla(&m);
+    }
+}
+
+// Absorbed: a query among others has the bits of one alone. Of so many that a context need not be split
+// among workers, and of one alone, whose segments may all be; and where the segments get longer.
+static void test_mla_crowd(void **state) {
+    (void)state;
+    static const struct mla_case cases[] = {
+        {33, 512, 64, 8, 8, 1100, 100, 64, LP_TYPE_F16, 0, false, false},
+        {1, 512, 64, 8, 8, 65534, 4, 64, LP_TYPE_F16, 0, false,
+         false}, // 128 segments of 512, then 65 of 1024 (cuda)
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct mla m;
+        struct devices d;
+        make_mla(&m, &cases[i], 60 + i);
+        const int64_t n = m.c.n_queries, stride = m.latent_out_stride, some[] = {0, n / 2, n - 1};
+        struct lp_reserve need = mla_reserve(&m);
+        open_devices(&d, &need);
+        float *all = new_output(n, stride), *one = new_output(n, stride),
+              *exact = new_output(n, stride);
+        absorbed(d.dev[1], &m, 0, n, all);
+        for (int j = 0; j < 3; j++) {
+            const int64_t at = some[j] * stride;
+            absorbed(d.dev[1], &m, some[j], 1, one);
+            absorbed(d.dev[0], &m, some[j], 1, exact);
+            assert_same_bits(one + at, all + at, stride, "alone");
+            assert_within(one + at, exact + at, 1, stride, stride - 5, bound_of(1, &m.c, absorbed),
+                          "absorbed, crowd");
+        }
+        lp_free(all);
+        lp_free(one);
+        lp_free(exact);
         close_devices(&d);
         free_mla(&m);
     }
@@ -300,9 +335,10 @@ static void test_gqa_nonfinite(void **state) {
 int main(int argc, char **argv) { // [PATTERN of tests to run]
     if (argc > 1) cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mla_forms), cmocka_unit_test(test_mla_layouts),
-        cmocka_unit_test(test_mla_long),  cmocka_unit_test(test_mla_nonfinite),
-        cmocka_unit_test(test_gqa),       cmocka_unit_test(test_gqa_nonfinite),
+        cmocka_unit_test(test_mla_forms),     cmocka_unit_test(test_mla_layouts),
+        cmocka_unit_test(test_mla_long),      cmocka_unit_test(test_mla_crowd),
+        cmocka_unit_test(test_mla_nonfinite), cmocka_unit_test(test_gqa),
+        cmocka_unit_test(test_gqa_nonfinite),
     };
     return cmocka_run_group_tests_name("attention", tests, NULL, NULL);
 }

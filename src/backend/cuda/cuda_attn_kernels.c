@@ -64,9 +64,8 @@ static const struct lp_kernel kernels[] = {
 #define N_KERNELS (sizeof kernels / sizeof kernels[0])
 
 #define LATENT_SHARED_BYTES (227 << 10)
-// A context of up to MOST_SEGMENTS * SEGMENT_KEYS keys is cut into segments of that length.
-static const struct lp_cuda_segments segments = {.keys = 512, .most = 32};
-#define MOST_PARTIAL_BLOCKS 1024 // 128 MiB
+static const struct lp_cuda_segments segments = {.keys = 512, .most = 128};
+#define MOST_SLOTS 1024 // of partial results: 128 MiB
 
 static uint32_t features_of(const struct lp_cuda_device *dev) {
     uint32_t features = 0;
@@ -100,7 +99,7 @@ struct lp_attention_kernel lp_cuda_attention_kernel(const struct lp_device *devi
 
 // ---- absorbed MLA
 
-int64_t lp_cuda_partial_blocks(const struct lp_reserve *need) {
+int64_t lp_cuda_partial_slots(const struct lp_reserve *need) {
     if (need->latent != LP_CUDA_LATENT || need->rope != LP_CUDA_ROPE) return 0;
     const int64_t of_context = (need->n_context + segments.keys - 1) / segments.keys,
                   n_segments = of_context < segments.most ? of_context : segments.most,
@@ -108,21 +107,22 @@ int64_t lp_cuda_partial_blocks(const struct lp_reserve *need) {
                              ((need->n_heads + LP_CUDA_LATENT_ROWS - 1) / LP_CUDA_LATENT_ROWS),
                   all = need->n_rows * of_query;
     if (n_segments <= 1) return 0;
-    if (all < MOST_PARTIAL_BLOCKS) return all;
-    return of_query > MOST_PARTIAL_BLOCKS ? of_query : MOST_PARTIAL_BLOCKS;
+    if (all < MOST_SLOTS) return all;
+    return of_query > MOST_SLOTS ? of_query : MOST_SLOTS;
 }
 
 // As many launches as the room for partial results asks for.
 static void attend_latents(struct lp_cuda_device *dev, const struct lp_op_mla_absorbed *op,
                            const struct attn_impl *impl) {
+    const int32_t walk = lp_cuda_latent_walk(op, segments, 1, dev->n_multiprocessors);
     struct lp_cuda_latent_launch launch;
     for (int64_t at = 0; at < op->visible.n_queries && !dev->error;) {
-        launch.n_runs = launch.n_blocks = launch.n_rows = 0;
+        launch.n_runs = launch.n_blocks = launch.n_rows = launch.n_slots = 0;
         launch.partial = dev->scratch.partial;
         launch.partial_sums = dev->scratch.partial_sums;
         while (at < op->visible.n_queries) {
-            const int64_t n =
-                lp_cuda_latent_add(&launch, op, at, segments, (int32_t)dev->scratch.partial_blocks);
+            const int64_t n = lp_cuda_latent_add(&launch, op, at, segments, walk,
+                                                 (int32_t)dev->scratch.partial_slots);
             if (n == 0) break;
             at += n;
         }

@@ -107,6 +107,7 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
         snprintf(dev->name, sizeof dev->name, "%.*s", (int)sizeof dev->name - 1, prop.name);
         dev->major = prop.major;
         dev->minor = prop.minor;
+        dev->n_multiprocessors = prop.multiProcessorCount;
         dev->shared_bytes = prop.sharedMemPerBlockOptin;
         error = lp_cuda_probe_kernels();
         if (error) status = explain_kernels(dev, error, err);
@@ -193,9 +194,9 @@ static bool take_scratch(struct lp_cuda_scratch *s, const struct lp_reserve *nee
         s->keys_16 = take(s, s->head_group * n, (need->nope + 1) / 2, &ok);
         s->values_16 = take(s, s->head_group * n, (need->v_dim + 1) / 2, &ok);
     }
-    s->partial_blocks = lp_cuda_partial_blocks(need);
-    s->partial = take(s, s->partial_blocks, 64 * 512, &ok);
-    s->partial_sums = take(s, s->partial_blocks, 64 * 2, &ok);
+    s->partial_slots = lp_cuda_partial_slots(need);
+    s->partial = take(s, s->partial_slots, 64 * 512, &ok);
+    s->partial_sums = take(s, s->partial_slots, 64 * 2, &ok);
     if (need->index_heads) take_index_scratch(s, n, &ok);
     if (need->n_experts && need->n_used) {
         s->hidden = take(s, pairs, need->expert_width, &ok);

@@ -35,13 +35,13 @@ struct lp_cuda_scratch { // device memory, sized by reserve
     int32_t *candidates, *index_bins, *index_state, *index_above;
     uint16_t *keys_16;   // [head_group, n_context, nope]: keys and values in the cache's type
     uint16_t *values_16; // [head_group, n_context, v_dim]
-    float *partial;      // [partial_blocks, 64, 512]: attention over segments (cuda_latent.h)
-    float *partial_sums; // [partial_blocks, 64, 2]
+    float *partial;      // [partial_slots, 64, 512]: attention over segments (cuda_latent.h)
+    float *partial_sums; // [partial_slots, 64, 2]
     float *hidden;       // [n_rows * n_used, expert_width]
     float *expert_out;   // [n_rows * n_used, n_embd]
     int32_t *pairs;      // [n_rows * n_used]: (row, choice) pairs, sorted by expert
     int32_t *pair_begin; // [n_experts + 1]
-    int64_t head_group, score_rows, partial_blocks;
+    int64_t head_group, score_rows, partial_slots;
     size_t bytes;
 };
 
@@ -57,7 +57,8 @@ struct lp_cuda_device {
     cudaError_t error; // the first one; cudaSuccess: none
     const char *error_where;
     char name[64];
-    int major, minor;    // compute capability
+    int major, minor; // compute capability
+    int n_multiprocessors;
     size_t shared_bytes; // of a block, at most
 };
 
@@ -104,8 +105,8 @@ bool lp_cuda_index_fits(const struct lp_op_index_select *op);
 // device for a cache of this type (lp_backend.kernel).
 struct lp_attention_kernel lp_cuda_attention_kernel(const struct lp_device *dev, const char *op,
                                                     lp_type cache, lp_type weights);
-// Blocks whose partial results attention may leave, for calls up to `need`.
-int64_t lp_cuda_partial_blocks(const struct lp_reserve *need);
+// Slots of the partial results that attention may leave (cuda_latent.h), for calls up to `need`.
+int64_t lp_cuda_partial_slots(const struct lp_reserve *need);
 
 #ifdef __cplusplus
 }

@@ -50,20 +50,61 @@ static int32_t queries_together(const struct lp_op_mla_absorbed *op, int64_t fir
     return least(LP_CUDA_LATENT_ROWS / op->n_heads, n);
 }
 
-int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *l, const struct lp_op_mla_absorbed *op,
-                           int64_t first, struct lp_cuda_segments segments, int32_t most_blocks) {
+static int32_t longest(const struct lp_visible *v) { // list
+    const int64_t seen = v->first_pos + v->n_queries;
+    return least(v->ids ? least(v->k, seen) : seen, INT32_MAX);
+}
+
+// A list may be of any length up to the longest, and each must have its blocks.
+static int32_t most_segments(const struct lp_visible *v, struct lp_cuda_segments segments) {
+    return least(ceil_div(longest(v), segments.keys), segments.most);
+}
+
+// The cost of a choice, in tiles that one multiprocessor works through. A segment's end costs about one,
+// a block's begin and end three, the second kernel three and what it reads (measured on an H200, where a
+// tile takes 3 us).
+static double walk_cost(int64_t rows, int32_t n_segments, int32_t walk, int tiles, int n_sms) {
+    const int64_t rounds = ceil_div(rows * ceil_div(n_segments, walk), n_sms);
+    const double blocks = (double)rounds * (walk * (tiles + 1.0) + 3.0);
+    return walk == n_segments ? blocks
+                              : blocks + 3.0 + 0.025 * (double)(rows * (n_segments - walk));
+}
+
+int32_t lp_cuda_latent_walk(const struct lp_op_mla_absorbed *op, struct lp_cuda_segments segments,
+                            int n_like, int n_multiprocessors) {
     const struct lp_visible *v = &op->visible;
-    const int64_t left = v->n_queries - first, seen = v->first_pos + v->n_queries;
+    const int32_t keys = lp_cuda_segment_keys(segments, longest(v)),
+                  n_segments = ceil_div(longest(v), keys), tiles = keys / LP_CUDA_LATENT_KEYS,
+                  together = queries_together(op, 0, v->n_queries, segments);
+    const int64_t rows = (int64_t)n_like * ceil_div(v->n_queries, together) *
+                         ceil_div(op->n_heads, LP_CUDA_LATENT_ROWS);
+    int32_t best = segments.most; // all, however long the segments of a shorter list are
+    double least_cost = walk_cost(rows, n_segments, n_segments, tiles, n_multiprocessors);
+    for (int32_t walk = 1; walk < n_segments; walk++) {
+        const double cost = walk_cost(rows, n_segments, walk, tiles, n_multiprocessors);
+        if (cost < least_cost) {
+            least_cost = cost;
+            best = walk;
+        }
+    }
+    return best;
+}
+
+int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *l, const struct lp_op_mla_absorbed *op,
+                           int64_t first, struct lp_cuda_segments segments, int32_t walk,
+                           int32_t most_slots) {
+    const struct lp_visible *v = &op->visible;
+    const int64_t left = v->n_queries - first;
     if (l->n_runs == 0) begin(l, op, segments);
     if (l->n_runs == LP_CUDA_LATENT_RUNS || left <= 0) return 0;
-    // A list may be of any length up to its bound, so each length up to `seen` must have its blocks.
-    const int32_t keys = least(v->ids ? v->k : seen, seen),
-                  n_segments = least(ceil_div(keys, segments.keys), segments.most);
-    const int32_t together = queries_together(op, first, left, segments);
-    const int32_t group = n_segments * l->head_blocks, room = most_blocks - l->n_blocks;
+    const int32_t n_segments = most_segments(v, segments),
+                  together = queries_together(op, first, left, segments);
+    const int32_t slots = n_segments <= walk ? 0 : n_segments * l->head_blocks,
+                  room = most_slots - l->n_slots;
     const int64_t n =
-        n_segments == 1 ? left : least((int64_t)(room < 0 ? 0 : room / group) * together, left);
+        slots == 0 ? left : least((int64_t)(room < 0 ? 0 : room / slots) * together, left);
     if (n == 0) return 0;
+    const int32_t groups = ceil_div(n, together);
     l->runs[l->n_runs++] = (struct lp_cuda_latent_run){
         .pages = op->cache->pages,
         .q_latent = op->q_latent + first * op->q_latent_stride,
@@ -76,10 +117,13 @@ int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *l, const struct lp_op_m
         .k = v->k,
         .together = together,
         .n_segments = n_segments,
+        .walk = least(walk, n_segments),
         .first_block = l->n_blocks,
         .first_row = l->n_rows,
+        .first_slot = l->n_slots,
     };
-    l->n_blocks += ceil_div(n, together) * group;
+    l->n_blocks += groups * ceil_div(n_segments, walk) * l->head_blocks;
+    l->n_slots += groups * slots;
     l->n_rows += (int32_t)n * op->n_heads;
     return n;
 }

@@ -1,19 +1,20 @@
-// The kernel of attention over cached latents, for cuda_mla_decode.cu (mma.sync) and
-// cuda_mla_decode_sm90.cu (wgmma), which differ in the products alone (struct Math).
+// Attention over cached latents: what the kernels of cuda_latent_mma.cuh (mma.sync) and
+// cuda_latent_sm90.cuh (wgmma) share, and the kernel that folds what several blocks left.
 //
-// A block of 8 warps keeps in shared memory its 64 rows of queries, tiles of 64 keys (a row of the
-// cache is read once for all heads, as key and as value) and the softmax weights of one tile:
+// A block keeps in shared memory its 64 rows of queries and tiles of 64 keys; a row of the cache is read
+// once for all heads, as key and as value:
 //
 //   queries [9 panels][64 rows][64]   72 KiB     latent 512, rotated part 64
-//   tile    [9 panels][64 keys][64]   72 KiB     each of STAGES; the next ones arrive meanwhile
-//   weights [64 rows][64 keys]         8 KiB
+//   tile    [9 panels][64 keys][64]   72 KiB     two of them; the next ones arrive meanwhile
 //
-// Warp w takes rows 16 (w % 4) ... + 15. Of these the first four warps score keys 0 ... 31 and make
-// output values 0 ... 255, the other four the rest. Per tile:
-//   1. scores: 64 x 64 x 576; their largest, over both halves
-//   2. weights exp2(score - largest so far), as 16-bit numbers into shared memory; the output so far
-//      is scaled when the largest grew
+// Per tile:
+//   1. scores: 64 x 64 x 576; their largest
+//   2. weights exp2(score - largest so far), as 16-bit numbers into shared memory; the segment's output
+//      so far is scaled when the largest grew
 //   3. output += weights x tile: 64 x 512 x 64
+// At the end of a segment its output is folded into the row's total, which waits in the operation's
+// output: there is no room for it in registers, and it stays in the L2 cache.
+//
 // Queries and weights are rounded to the type of the cache (F16 queries times a power of two, so that
 // their range is no concern), products are exact, sums float32. The sum of weights is of the rounded
 // ones.
@@ -34,23 +35,20 @@
 #define LP_LATENT_TILE_BYTES (LP_LATENT_PANELS * LP_LATENT_PANEL_BYTES)
 
 struct lp_latent_stats { // of a block's rows; behind the tiles
-    float most[2][64];   // largest score of a tile, by halves of the keys
-    float sums[2][64];
     float factors[64];   // of raw scores: scale, log2(e), a query's power of two
     uint8_t spoiled[64]; // keys of the tile that some row must not see, and that are not finite
 };
-
-static constexpr size_t lp_latent_shared_bytes(int stages) {
-    return (size_t)(1 + stages) * LP_LATENT_TILE_BYTES + LP_LATENT_PANEL_BYTES +
-           sizeof(struct lp_latent_stats) + LP_CUDA_SHARED_PAD;
-}
 
 struct lp_latent_block { // where a block stands in the launch
     const struct lp_cuda_latent_run *run;
     int query, n_queries; // its queries
     int head, n_heads;    // its heads; row r: query + r / n_heads, head + r % n_heads
     int n_least, n_most;  // keys that its queries see
-    int begin, end;       // its segment of them
+    int begin, end;       // those that it walks
+    int n_segments;       // of them
+    int tiles;            // of a segment; the last one may have fewer
+    int slot;             // of its first segment
+    bool first, whole;    // it begins with the list's first segment; it walks all
 };
 
 static __device__ __forceinline__ int lp_latent_seen(const struct lp_cuda_latent_run *run, int q) {
@@ -64,16 +62,23 @@ lp_latent_locate(const struct lp_cuda_latent_launch &a, int block) {
     while (i + 1 < a.n_runs && block >= a.runs[i + 1].first_block) i++;
     b.run = &a.runs[i];
     block -= b.run->first_block;
-    const int heads = block % a.head_blocks, segment = block / a.head_blocks % b.run->n_segments;
-    b.query = block / a.head_blocks / b.run->n_segments * b.run->together;
+    const int walks = (b.run->n_segments + b.run->walk - 1) / b.run->walk,
+              heads = block % a.head_blocks, segment = block / a.head_blocks % walks * b.run->walk,
+              group = block / a.head_blocks / walks;
+    b.query = group * b.run->together;
     b.n_queries = min(b.run->together, b.run->n_queries - b.query);
     b.head = heads * LP_CUDA_LATENT_ROWS;
     b.n_heads = min(a.n_heads - b.head, LP_CUDA_LATENT_ROWS);
     b.n_least = lp_latent_seen(b.run, b.query);
     b.n_most = lp_latent_seen(b.run, b.query + b.n_queries - 1);
     const int keys = lp_cuda_segment_keys(a.segments, b.n_most);
-    b.begin = segment * keys;
-    b.end = min(b.n_most, b.begin + keys);
+    b.begin = min(b.n_most, segment * keys);
+    b.end = min(b.n_most, b.begin + b.run->walk * keys);
+    b.n_segments = (b.end - b.begin + keys - 1) / keys;
+    b.tiles = keys / LP_CUDA_LATENT_KEYS;
+    b.slot = b.run->first_slot + (group * b.run->n_segments + segment) * a.head_blocks + heads;
+    b.first = segment == 0;
+    b.whole = b.first && b.end == b.n_most;
     return b;
 }
 
@@ -163,6 +168,8 @@ static __device__ __forceinline__ void lp_latent_begin(struct lp_latent_loader *
     lp_latent_advance(l, a, b);
 }
 
+// Panels FIRST ... END - 1 of them.
+template <int FIRST, int END>
 static __device__ __forceinline__ void lp_latent_copy(const struct lp_latent_loader *l,
                                                       const struct lp_cuda_latent_launch &a,
                                                       uint32_t tile) {
@@ -172,7 +179,7 @@ static __device__ __forceinline__ void lp_latent_copy(const struct lp_latent_loa
         const uint32_t to =
             tile + lp_cuda_tile_at(threadIdx.x % LP_LATENT_THREADS / 8 + 32 * i, chunk);
 #pragma unroll
-        for (int p = 0; p < LP_LATENT_PANELS; p++) {
+        for (int p = FIRST; p < END; p++) {
             const uint8_t *from = l->rows[i] + (l->n_bytes[i] ? p * 128 + chunk * 16 : 0);
             if (a.whole_chunks)
                 lp_cuda_copy16(to + p * LP_LATENT_PANEL_BYTES, from, l->n_bytes[i]);
@@ -188,7 +195,7 @@ static __device__ __forceinline__ void lp_latent_copy(const struct lp_latent_loa
 struct lp_latent_rows {
     int row[2];    // in the block
     int seen[2];   // keys that they see
-    float most[2]; // largest score so far
+    float most[2]; // largest score of the segment so far
     float sum[2];  // of this thread's weights
     float factor[2];
 };
@@ -202,18 +209,27 @@ static __device__ __forceinline__ void lp_latent_init_rows(struct lp_latent_rows
         const int r = warp % 4 * 16 + lane / 4 + 8 * i;
         rows->row[i] = r;
         rows->seen[i] = lp_latent_seen(b.run, b.query + min(r / b.n_heads, b.n_queries - 1));
-        rows->most[i] = -INFINITY;
-        rows->sum[i] = 0;
         rows->factor[i] = factors[r];
     }
 }
 
-// Scores in units of log2; -infinity where the row does not see the key. most: the largest of each row
-// among these keys. at: index of the tile's first key.
-template <int N>
+static __device__ __forceinline__ void lp_latent_begin_segment(struct lp_latent_rows *rows) {
+    rows->most[0] = rows->most[1] = -INFINITY;
+    rows->sum[0] = rows->sum[1] = 0;
+}
+
+// Row i's sum of weights, over the four lanes that have its keys.
+static __device__ __forceinline__ float lp_latent_sum(const struct lp_latent_rows &rows, int i) {
+    float sum = rows.sum[i];
+    sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 2);
+}
+
+template <int N, bool PARTLY_SEEN>
 static __device__ __forceinline__ void
-lp_latent_scale(float (&s)[4 * N], const struct lp_latent_rows &rows, struct lp_latent_stats *stats,
-                int at, int first, bool partly_seen, bool shared, float (&most)[2]) {
+lp_latent_scale_seen(float (&s)[4 * N], const struct lp_latent_rows &rows,
+                     struct lp_latent_stats *stats, int at, int first, bool shared,
+                     float (&most)[2]) {
     const int lane = threadIdx.x % LP_CUDA_WARP;
     most[0] = most[1] = -INFINITY;
 #pragma unroll
@@ -222,14 +238,32 @@ lp_latent_scale(float (&s)[4 * N], const struct lp_latent_rows &rows, struct lp_
         for (int j = 0; j < 4; j++) {
             const int i = j / 2, key = first + 8 * n + 2 * (lane % 4) + j % 2;
             const float raw = s[4 * n + j];
-            float x = raw == -INFINITY ? NAN : raw * rows.factor[i];
-            if (partly_seen && at + key >= rows.seen[i]) {
+            float x = raw * rows.factor[i];
+            if (PARTLY_SEEN && at + key >= rows.seen[i]) {
                 if (shared && !isfinite(raw)) stats->spoiled[key] = 1;
                 x = -INFINITY;
             }
             s[4 * n + j] = x;
             most[i] = fmaxf(most[i], x); // a NaN makes its weight, and so the row, NaN
         }
+}
+
+// Scores in units of log2; -infinity where the row does not see the key. most: the largest of each row
+// among these keys. at: index of the tile's first key.
+template <int N>
+static __device__ __forceinline__ void
+lp_latent_scale(float (&s)[4 * N], const struct lp_latent_rows &rows, struct lp_latent_stats *stats,
+                int at, int first, bool partly_seen, bool shared, float (&most)[2]) {
+    float least = INFINITY;
+#pragma unroll
+    for (int n = 0; n < 4 * N; n++) least = fminf(least, s[n]);
+    if (least == -INFINITY) // as any score that is not finite
+#pragma unroll
+        for (int n = 0; n < 4 * N; n++) s[n] = s[n] == -INFINITY ? NAN : s[n];
+    if (partly_seen)
+        lp_latent_scale_seen<N, true>(s, rows, stats, at, first, shared, most);
+    else
+        lp_latent_scale_seen<N, false>(s, rows, stats, at, first, false, most);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         most[i] = fmaxf(most[i], __shfl_xor_sync(0xffffffffu, most[i], 1));
@@ -252,8 +286,8 @@ lp_latent_weigh(const float (&s)[4 * N], struct lp_latent_rows *rows, const floa
         rows->most[i] = now;
 #pragma unroll
         for (int n = 0; n < N; n++) {
-            const uint32_t pair = lp_cuda_pack2<TYPE>(exp2f(s[4 * n + 2 * i] - from),
-                                                      exp2f(s[4 * n + 2 * i + 1] - from));
+            const uint32_t pair = lp_cuda_pack2<TYPE>(lp_cuda_exp2(s[4 * n + 2 * i] - from),
+                                                      lp_cuda_exp2(s[4 * n + 2 * i + 1] - from));
             float low, high;
             lp_cuda_unpack2<TYPE>(pair, &low, &high);
             sum += low + high;
@@ -283,6 +317,46 @@ static __device__ __forceinline__ void lp_latent_clear(const struct lp_latent_st
             make_uint4(0, 0, 0, 0);
 }
 
+// ---- segments, folded in their order
+
+struct lp_latent_total { // of a row, over the segments so far; begins with -infinity and 0
+    float most, sum;
+};
+struct
+    lp_latent_fold { // how a segment's output enters that of its row: keep * total + add * output
+    float keep, add;
+    float inverse; // of the sum of all weights, at the end
+};
+
+// The only place of this arithmetic (L2). A first segment enters as it is; one of which the row sees
+// nothing (-infinity, 0) changes nothing.
+static __device__ __forceinline__ struct lp_latent_fold
+lp_latent_fold(struct lp_latent_total *total, float most, float sum) {
+    const float now = fmaxf(total->most, most);
+    const struct lp_latent_fold f = {exp2f(total->most - now), exp2f(most - now), 1.0f};
+    total->sum = fmaf(f.add, sum, f.keep * total->sum);
+    total->most = now;
+    return f;
+}
+
+// Segment s of the block's is complete: what its output does to row r. `writes`: leaves what the second
+// kernel must know.
+static __device__ __forceinline__ struct lp_latent_fold
+lp_latent_end_segment(const struct lp_cuda_latent_launch &a, const struct lp_latent_block &b, int s,
+                      int r, float most, float sum, struct lp_latent_total *total, bool writes) {
+    const bool last = s == b.n_segments - 1;
+    struct lp_latent_fold f = {0.0f, 1.0f, 1.0f};
+    if (b.first) f = lp_latent_fold(total, most, sum);
+    if (b.whole && last) f.inverse = 1.0f / total->sum;
+    if (writes && (b.first ? last && !b.whole : true)) {
+        const size_t slot = (size_t)b.slot + (b.first ? 0 : (size_t)s * a.head_blocks);
+        float *to = a.partial_sums + 2 * (slot * LP_CUDA_LATENT_ROWS + r);
+        to[0] = b.first ? total->most : most;
+        to[1] = b.first ? total->sum : sum;
+    }
+    return f;
+}
+
 // ---- results
 
 static __device__ __forceinline__ void lp_latent_put(float *to, float a, float b) {
@@ -293,230 +367,102 @@ static __device__ __forceinline__ void lp_latent_put(float *to, float a, float b
         to[1] = b;
     }
 }
-
-// This thread's sums of weights, over the four lanes of a row, to sums[row].
-static __device__ __forceinline__ void lp_latent_put_sums(const struct lp_latent_rows &rows,
-                                                          float *sums) {
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        float sum = rows.sum[i];
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
-        if (threadIdx.x % 4 == 0) sums[rows.row[i]] = sum;
-    }
+static __device__ __forceinline__ float2 lp_latent_get(const float *from) {
+    return ((uintptr_t)from & 7) == 0 ? *(const float2 *)from : make_float2(from[0], from[1]);
 }
 
-// Values first ... + 255 of a row (o: [4 n + 2 i + {0, 1}] is value first + 8 n + 2 (lane % 4) + {0, 1}
-// of its row i): divided by its sum, to the output; of one segment among several, as they are.
+// Values first ... + 255 of a row at the end of segment s (o: [4 n + 2 i + {0, 1}] is value first + 8 n
+// + 2 (lane % 4) + {0, 1} of its row i). The same thread puts the same values of every segment, so it
+// reads back what it wrote itself.
 static __device__ __forceinline__ void lp_latent_put_row(const struct lp_cuda_latent_launch &a,
-                                                         const struct lp_latent_block &b, int r,
-                                                         float most, float sum, int first,
-                                                         const float (&o)[128], int i) {
-    const int lane = threadIdx.x % LP_CUDA_WARP, q = b.query + r / b.n_heads,
-              h = b.head + r % b.n_heads;
+                                                         const struct lp_latent_block &b, int s,
+                                                         int r, const struct lp_latent_fold f,
+                                                         int first, const float (&o)[128], int i) {
+    const int q = b.query + r / b.n_heads, h = b.head + r % b.n_heads;
+    const size_t slot = (size_t)b.slot + (size_t)s * a.head_blocks;
     if (r >= b.n_queries * b.n_heads) return;
-    const int seen = lp_latent_seen(b.run, q);
-    const bool whole = seen <= lp_cuda_segment_keys(a.segments, seen);
-    const size_t at = (size_t)blockIdx.x * LP_CUDA_LATENT_ROWS + r;
-    float *to = whole ? b.run->out + q * a.out_stride + h * LP_CUDA_LATENT
-                      : a.partial + at * LP_CUDA_LATENT;
-    if (!whole && first == 0 && lane % 4 == 0) {
-        a.partial_sums[2 * at] = most;
-        a.partial_sums[2 * at + 1] = sum;
-    }
-    const float divisor = whole ? sum : 1.0f;
-    to += first + 2 * (lane % 4);
+    float *to = b.first ? b.run->out + q * a.out_stride + h * LP_CUDA_LATENT
+                        : a.partial + (slot * LP_CUDA_LATENT_ROWS + r) * LP_CUDA_LATENT;
+    to += first + 2 * (threadIdx.x % 4);
+    const bool folds = b.first && s > 0, ends = b.whole && s == b.n_segments - 1;
 #pragma unroll
-    for (int n = 0; n < 32; n++)
-        lp_latent_put(to + 8 * n, o[4 * n + 2 * i] / divisor, o[4 * n + 2 * i + 1] / divisor);
-}
-
-// ---- the kernel
-
-template <class Math, int STAGES>
-static __device__ __forceinline__ void lp_latent_attend(const struct lp_cuda_latent_launch &a) {
-    LP_CUDA_SHARED(shared);
-    const struct lp_latent_block b = lp_latent_locate(a, blockIdx.x);
-    if (b.begin >= b.end) return; // a segment that this block's list has not
-    uint8_t *const tiles = shared + LP_LATENT_TILE_BYTES, *const weights =
-                                                              tiles + STAGES * LP_LATENT_TILE_BYTES;
-    struct lp_latent_stats *stats = (struct lp_latent_stats *)(weights + LP_LATENT_PANEL_BYTES);
-    const uint32_t queries_at = lp_cuda_shared_at(shared), tiles_at = lp_cuda_shared_at(tiles),
-                   weights_at = lp_cuda_shared_at(weights);
-    const int half = threadIdx.x / 128;
-    const int n_tiles = (b.end - b.begin + LP_CUDA_LATENT_KEYS - 1) / LP_CUDA_LATENT_KEYS;
-    struct lp_latent_loader loader;
-    struct lp_latent_rows rows;
-    float o[128];
-
-    lp_latent_begin(&loader, a, b);
+    for (int n = 0; n < 32; n += 4) {
+        float2 x[4], old[4];
 #pragma unroll
-    for (int i = 0; i < STAGES; i++) {
-        lp_latent_copy(&loader, a, tiles_at + i * LP_LATENT_TILE_BYTES);
-        lp_cuda_copy_commit();
-        lp_latent_advance(&loader, a, b);
-    }
-    lp_latent_load_queries<Math::type>(a, b, shared, stats->factors, LP_LATENT_THREADS);
-    if (threadIdx.x < LP_CUDA_LATENT_KEYS) stats->spoiled[threadIdx.x] = 0;
-    __syncthreads();
-    lp_latent_init_rows(&rows, b, stats->factors);
-#pragma unroll
-    for (int i = 0; i < 128; i++) o[i] = 0;
-
-    for (int t = 0; t < n_tiles; t++) {
-        const int stage = t % STAGES, at = b.begin + t * LP_CUDA_LATENT_KEYS;
-        const uint32_t tile = tiles_at + stage * LP_LATENT_TILE_BYTES;
-        const bool partly_seen = at + LP_CUDA_LATENT_KEYS > b.n_least,
-                   shared_keys = partly_seen && b.n_queries > 1;
-        float s[16], scale[2], most[2];
-        lp_cuda_copy_wait<STAGES - 1>();
-        Math::publish();
-        __syncthreads(); // the tile is there
-        Math::scores(s, queries_at, tile);
-        lp_latent_scale<4>(s, rows, stats, at, 32 * half, partly_seen, shared_keys, most);
-        if (threadIdx.x % 4 == 0)
-            stats->most[half][rows.row[0]] = most[0], stats->most[half][rows.row[1]] = most[1];
-        __syncthreads(); // the largest of both halves is known
-        if (shared_keys)
-            lp_latent_clear(stats, tiles + stage * LP_LATENT_TILE_BYTES, LP_LATENT_THREADS);
-#pragma unroll
-        for (int i = 0; i < 2; i++) most[i] = fmaxf(most[i], stats->most[1 - half][rows.row[i]]);
-        lp_latent_weigh<Math::type, 4>(s, &rows, most, weights, 32 * half, scale);
-        lp_latent_rescale(o, scale);
-        Math::publish();
-        __syncthreads(); // the weights are there
-        Math::values(o, weights_at, tile);
-        __syncthreads(); // tile and weights are used up
-        if (shared_keys && threadIdx.x < LP_CUDA_LATENT_KEYS) stats->spoiled[threadIdx.x] = 0;
-        if (t + STAGES < n_tiles) {
-            lp_latent_copy(&loader, a, tile);
-            lp_latent_advance(&loader, a, b);
+        for (int j = 0; j < 4; j++) {
+            x[j] = make_float2(o[4 * (n + j) + 2 * i], o[4 * (n + j) + 2 * i + 1]);
+            if (folds) old[j] = lp_latent_get(to + 8 * (n + j));
         }
-        lp_cuda_copy_commit();
-    }
-    lp_latent_put_sums(rows, stats->sums[half]);
-    __syncthreads();
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int r = rows.row[i];
-        lp_latent_put_row(a, b, r, rows.most[i], stats->sums[0][r] + stats->sums[1][r], 256 * half,
-                          o, i);
+        for (int j = 0; j < 4; j++) {
+            if (folds) {
+                x[j].x = fmaf(f.add, x[j].x, f.keep * old[j].x);
+                x[j].y = fmaf(f.add, x[j].y, f.keep * old[j].y);
+            }
+            if (ends) x[j] = make_float2(x[j].x * f.inverse, x[j].y * f.inverse);
+            lp_latent_put(to + 8 * (n + j), x[j].x, x[j].y);
+        }
     }
 }
 
-// ---- the products
+// ---- the second kernel, for runs that are split: a block a row, a thread four values
 
-template <int TYPE> struct lp_latent_mma {
-    static constexpr int type = TYPE;
-    static __device__ __forceinline__ void publish() {}
-    static __device__ __forceinline__ void scores(float (&s)[16], uint32_t queries, uint32_t tile) {
-        const int warp = threadIdx.x / LP_CUDA_WARP, lane = threadIdx.x % LP_CUDA_WARP;
-        const uint32_t q_row = warp % 4 * 16 + lane % 16,
-                       key = warp / 4 * 32 + lane % 8 + lane / 16 * 8;
-#pragma unroll
-        for (int i = 0; i < 16; i++) s[i] = 0;
-#pragma unroll 4
-        for (int k = 0; k < LP_LATENT_PANELS * 4; k++) {
-            const uint32_t panel = k / 4 * LP_LATENT_PANEL_BYTES;
-            uint32_t q[4], b[4];
-            lp_cuda_load_matrices(q,
-                                  queries + panel + lp_cuda_tile_at(q_row, k % 4 * 2 + lane / 16));
-#pragma unroll
-            for (int n = 0; n < 2; n++) {
-                lp_cuda_load_matrices(
-                    b, tile + panel + lp_cuda_tile_at(key + 16 * n, k % 4 * 2 + lane / 8 % 2));
-                lp_cuda_mma<TYPE>(s + 8 * n, q, b[0], b[1]);
-                lp_cuda_mma<TYPE>(s + 8 * n + 4, q, b[2], b[3]);
-            }
-        }
-    }
-    static __device__ __forceinline__ void values(float (&o)[128], uint32_t weights,
-                                                  uint32_t tile) {
-        const int warp = threadIdx.x / LP_CUDA_WARP, lane = threadIdx.x % LP_CUDA_WARP;
-        const uint32_t row = warp % 4 * 16 + lane % 16, key = lane % 16;
-        tile += warp / 4 * 4 * LP_LATENT_PANEL_BYTES;
-#pragma unroll
-        for (int k = 0; k < 4; k++) {
-            uint32_t p[4], b[4];
-            lp_cuda_load_matrices(p, weights + lp_cuda_tile_at(row, 2 * k + lane / 16));
-#pragma unroll
-            for (int n = 0; n < 16; n++) {
-                lp_cuda_load_transposed(b,
-                                        tile + n / 4 * LP_LATENT_PANEL_BYTES +
-                                            lp_cuda_tile_at(key + 16 * k, n % 4 * 2 + lane / 16));
-                lp_cuda_mma<TYPE>(o + 8 * n, p, b[0], b[1]);
-                lp_cuda_mma<TYPE>(o + 8 * n + 4, p, b[2], b[3]);
-            }
-        }
-    }
+struct lp_latent_joined { // so far
+    struct lp_latent_total total;
+    float2 low, high;
 };
 
-template <int TYPE> struct lp_latent_wgmma {
-    static constexpr int type = TYPE;
-    static __device__ __forceinline__ void publish() { lp_cuda_wgmma_publish(); }
-    static __device__ __forceinline__ void scores(float (&s)[16], uint32_t queries, uint32_t tile) {
-        tile += threadIdx.x / 128 * 32 * 128; // 32 keys further
+// Folds the next N segments, fetched together. at: row of the first one's slot; step: to the next slot.
+template <int N>
+static __device__ __forceinline__ void lp_latent_join_some(const struct lp_cuda_latent_launch &a,
+                                                           size_t at, size_t step,
+                                                           struct lp_latent_joined *sum) {
+    float4 x[N];
+    float2 sums[N];
 #pragma unroll
-        for (int i = 0; i < 16; i++) s[i] = 0;
-        lp_cuda_wgmma_begin();
-#pragma unroll
-        for (int k = 0; k < LP_LATENT_PANELS * 4; k++) {
-            const uint32_t at = k / 4 * LP_LATENT_PANEL_BYTES + k % 4 * 32;
-            lp_cuda_wgmma_32<TYPE>(s, lp_cuda_wgmma_matrix(queries + at, 16, 1024),
-                                   lp_cuda_wgmma_matrix(tile + at, 16, 1024), k > 0);
-        }
-        lp_cuda_wgmma_commit();
-        lp_cuda_wgmma_wait<0>();
+    for (int j = 0; j < N; j++) {
+        x[j] = ((const float4 *)(a.partial + (at + j * step) * LP_CUDA_LATENT))[threadIdx.x];
+        sums[j] = ((const float2 *)a.partial_sums)[at + j * step];
     }
-    static __device__ __forceinline__ void values(float (&o)[128], uint32_t weights,
-                                                  uint32_t tile) {
-        tile += threadIdx.x / 128 * 4 * LP_LATENT_PANEL_BYTES; // 256 values further
-        lp_cuda_wgmma_begin();
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-            lp_cuda_wgmma_256<TYPE>(
-                o, lp_cuda_wgmma_matrix(weights + k * 32, 16, 1024),
-                lp_cuda_wgmma_matrix(tile + k * 16 * 128, LP_LATENT_PANEL_BYTES, 1024));
-        lp_cuda_wgmma_commit();
-        lp_cuda_wgmma_wait<0>();
+    for (int j = 0; j < N; j++) {
+        const struct lp_latent_fold f = lp_latent_fold(&sum->total, sums[j].x, sums[j].y);
+        sum->low.x = fmaf(f.add, x[j].x, f.keep * sum->low.x);
+        sum->low.y = fmaf(f.add, x[j].y, f.keep * sum->low.y);
+        sum->high.x = fmaf(f.add, x[j].z, f.keep * sum->high.x);
+        sum->high.y = fmaf(f.add, x[j].w, f.keep * sum->high.y);
     }
-};
-
-// ---- rows of several segments: a block a row, a thread four values
+}
 
 static __device__ __forceinline__ void lp_latent_join(const struct lp_cuda_latent_launch &a) {
     int row = blockIdx.x, i = 0;
     while (i + 1 < a.n_runs && row >= a.runs[i + 1].first_row) i++;
     const struct lp_cuda_latent_run *run = &a.runs[i];
     row -= run->first_row;
-    const int q = row / a.n_heads, h = row % a.n_heads, n = lp_latent_seen(run, q),
-              keys = lp_cuda_segment_keys(a.segments, n);
-    if (n <= keys) return;
-    const int n_segments = (n + keys - 1) / keys;
+    const int q = row / a.n_heads, h = row % a.n_heads, group = q / run->together,
+              last = min((group + 1) * run->together, run->n_queries) - 1,
+              n = lp_latent_seen(run, last), keys = lp_cuda_segment_keys(a.segments, n),
+              n_segments = (n + keys - 1) / keys;
+    if (n_segments <= run->walk) return;
     const int in_block =
         run->together > 1 ? q % run->together * a.n_heads + h : h % LP_CUDA_LATENT_ROWS;
-    const size_t first = run->first_block +
-                         (size_t)(q / run->together) * run->n_segments * a.head_blocks +
-                         h / LP_CUDA_LATENT_ROWS;
-    float most = -INFINITY, total = 0;
-    float4 sum = make_float4(0, 0, 0, 0);
-    for (int s = 0; s < n_segments; s++) {
-        const size_t at = (first + (size_t)s * a.head_blocks) * LP_CUDA_LATENT_ROWS + in_block;
-        most = fmaxf(most, a.partial_sums[2 * at]);
-    }
-    for (int s = 0; s < n_segments; s++) {
-        const size_t at = (first + (size_t)s * a.head_blocks) * LP_CUDA_LATENT_ROWS + in_block;
-        const float w = exp2f(a.partial_sums[2 * at] - most);
-        const float4 v = ((const float4 *)(a.partial + at * LP_CUDA_LATENT))[threadIdx.x];
-        total = fmaf(w, a.partial_sums[2 * at + 1], total);
-        sum.x = fmaf(w, v.x, sum.x);
-        sum.y = fmaf(w, v.y, sum.y);
-        sum.z = fmaf(w, v.z, sum.z);
-        sum.w = fmaf(w, v.w, sum.w);
-    }
+    const size_t slot = run->first_slot + (size_t)group * run->n_segments * a.head_blocks +
+                        h / LP_CUDA_LATENT_ROWS,
+                 step = (size_t)a.head_blocks * LP_CUDA_LATENT_ROWS;
+    size_t at = slot * LP_CUDA_LATENT_ROWS + in_block;
     float *out = run->out + q * a.out_stride + h * LP_CUDA_LATENT + 4 * threadIdx.x;
-    lp_latent_put(out, sum.x / total, sum.y / total);
-    lp_latent_put(out + 2, sum.z / total, sum.w / total);
+    struct lp_latent_joined sum = {{a.partial_sums[2 * at], a.partial_sums[2 * at + 1]},
+                                   lp_latent_get(out),
+                                   lp_latent_get(out + 2)};
+    at += run->walk * step;
+    int left = n_segments - run->walk;
+    for (; left >= 8; left -= 8, at += 8 * step) lp_latent_join_some<8>(a, at, step, &sum);
+    if (left & 4) lp_latent_join_some<4>(a, at, step, &sum), at += 4 * step;
+    if (left & 2) lp_latent_join_some<2>(a, at, step, &sum), at += 2 * step;
+    if (left & 1) lp_latent_join_some<1>(a, at, step, &sum);
+    const float inverse = 1.0f / sum.total.sum;
+    lp_latent_put(out, sum.low.x * inverse, sum.low.y * inverse);
+    lp_latent_put(out + 2, sum.high.x * inverse, sum.high.y * inverse);
 }
 
 #endif

@@ -2,12 +2,21 @@
 // and the rule by which a context is cut.
 //
 // A launch takes runs: consecutive queries of one sequence. A block takes 64 rows, (query, head) pairs
-// that see one list of keys, and one segment of that list. Where the list has several segments, the
-// blocks leave partial results, which a second kernel joins in their order.
+// that see one list of keys, and walks some consecutive segments of that list. Each segment is a softmax
+// of its own, and a row's result is the segments' results folded in their order (lp_latent_fold):
+//
+//   segments       0    1    2    3    4    5    6        walk = 3
+//   blocks        [----------]  [-----------]  [--]
+//   leave          total         3    4    5    6         the first block folds what it walks, into the
+//                                                         output itself; the others leave each segment
+//   second kernel  total   +     3  + 4  + 5  + 6
 //
 //   L1. Segments depend on the number of keys that the row sees, on nothing else, and a segment is cut
-//       into tiles of 64 keys from its first key on. So a row's bits do not depend on what else is in
-//       the launch (rule B2 of backend.h).
+//       into tiles of 64 keys from its first key on.
+//   L2. Who folds does not change what is folded: the same numbers in the same order with the same
+//       arithmetic.
+//   So a row's bits do not depend on what else is in the launch (rule B2 of backend.h), and `walk` is
+//   free: as many blocks as the chip has room for, and no partial results where the rows alone fill it.
 #ifndef LP_BACKEND_CUDA_CUDA_LATENT_H
 #define LP_BACKEND_CUDA_CUDA_LATENT_H
 
@@ -25,7 +34,7 @@ extern "C" {
 
 // How a context is cut: segments of `keys`, or of the smallest keys * 2^i that leaves at most `most`.
 struct lp_cuda_segments {
-    int32_t keys, most; // keys: a multiple of LP_CUDA_LATENT_KEYS
+    int32_t keys, most; // keys: a multiple of 2 * LP_CUDA_LATENT_KEYS
 };
 
 struct lp_cuda_latent_run {
@@ -36,7 +45,8 @@ struct lp_cuda_latent_run {
     int32_t first_pos, n_queries, k;
     int32_t together;   // queries whose heads share a block; 1 where each has its own list
     int32_t n_segments; // at least those of every query
-    int32_t first_block, first_row; // of the run, in the launch
+    int32_t walk;       // segments of a block
+    int32_t first_block, first_row, first_slot; // of the run, in the launch
 };
 
 struct lp_cuda_latent_launch { // what the runs have in common; a kernel's argument
@@ -48,9 +58,10 @@ struct lp_cuda_latent_launch { // what the runs have in common; a kernel's argum
     float scale;
     bool whole_chunks; // rows lie at multiples of 16 bytes
     struct lp_cuda_segments segments;
-    float *partial;      // [n_blocks, 64 rows, 512], not divided by the sum of their weights
-    float *partial_sums; // [n_blocks, 64 rows, 2]: largest score, sum of weights
-    int32_t n_runs, n_blocks, n_rows; // n_rows: (query, head) pairs
+    // A slot: 64 rows of one segment; of runs that are split alone.
+    float *partial;      // [n_slots, 64 rows, 512], not divided by the sum of their weights
+    float *partial_sums; // [n_slots, 64 rows, 2]: largest score, sum of weights
+    int32_t n_runs, n_blocks, n_rows, n_slots; // n_rows: (query, head) pairs
     struct lp_cuda_latent_run runs[LP_CUDA_LATENT_RUNS];
 };
 
@@ -59,21 +70,22 @@ cudaError_t lp_cuda_latent_mma(const struct lp_cuda_latent_launch *launch, lp_ty
                                cudaStream_t stream);
 cudaError_t lp_cuda_latent_wgmma(const struct lp_cuda_latent_launch *launch, lp_type type,
                                  cudaStream_t stream);
-
-cudaError_t lp_cuda_latent_wgmma_alike(const struct lp_cuda_latent_launch *launch, lp_type type,
-                                       cudaStream_t stream);
-// The second half of both: joins the segments of rows that have several.
+// The second half of both: folds the segments that several blocks left.
 cudaError_t lp_cuda_latent_finish(const struct lp_cuda_latent_launch *launch, cudaStream_t stream);
 
 // Whether an operation has the shapes and alignment that the kernels take.
 bool lp_cuda_latent_fits(const struct lp_op_mla_absorbed *op);
+// The segments a block is to walk where n_like operations like this one share a launch on a chip of
+// n_multiprocessors, each of which holds one block.
+int32_t lp_cuda_latent_walk(const struct lp_op_mla_absorbed *op, struct lp_cuda_segments segments,
+                            int n_like, int n_multiprocessors);
 // Appends a run for queries first ... of op to a launch, as many as fit, and returns how many that
-// were. Runs of several segments leave partial results and fit while the launch has at most
-// most_blocks blocks. All operations of a launch have the cache, strides and heads of the first one; it
-// begins with n_runs, n_blocks and n_rows of 0.
+// were. Runs that are split, of more than `walk` segments, leave partial results and fit while the
+// launch has at most most_slots of them. All operations of a launch have the cache, strides and heads of
+// the first one; it begins with n_runs, n_blocks, n_rows and n_slots of 0.
 int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *launch,
                            const struct lp_op_mla_absorbed *op, int64_t first,
-                           struct lp_cuda_segments segments, int32_t most_blocks);
+                           struct lp_cuda_segments segments, int32_t walk, int32_t most_slots);
 
 static inline
 #ifdef __CUDACC__

@@ -1,13 +1,11 @@
 // Attention over cached latents with mma.sync, for chips with room for two tiles (sm_90, sm_100), and
-// the kernel that joins segments.
-#include "backend/cuda/cuda_latent.cuh"
-
-#define STAGES 2
+// the kernel that joins what is split.
+#include "backend/cuda/cuda_latent_mma.cuh"
 
 template <int TYPE>
 static __global__ void __launch_bounds__(LP_LATENT_THREADS, 1)
     mma_kernel(const __grid_constant__ struct lp_cuda_latent_launch a) {
-    lp_latent_attend<struct lp_latent_mma<TYPE>, STAGES>(a);
+    lp_latent_mma_attend<TYPE>(a);
 }
 
 static __global__ void __launch_bounds__(128)
@@ -17,7 +15,7 @@ static __global__ void __launch_bounds__(128)
 
 cudaError_t lp_cuda_latent_finish(const struct lp_cuda_latent_launch *launch, cudaStream_t stream) {
     for (int i = 0; i < launch->n_runs; i++)
-        if (launch->runs[i].n_segments > 1) {
+        if (launch->runs[i].n_segments > launch->runs[i].walk) {
             join_kernel<<<launch->n_rows, LP_CUDA_LATENT / 4, 0, stream>>>(*launch);
             break;
         }
@@ -26,7 +24,7 @@ cudaError_t lp_cuda_latent_finish(const struct lp_cuda_latent_launch *launch, cu
 
 template <int TYPE>
 static cudaError_t start(const struct lp_cuda_latent_launch *launch, cudaStream_t stream) {
-    const size_t shared = lp_latent_shared_bytes(STAGES);
+    const size_t shared = lp_latent_mma_shared_bytes();
     const cudaError_t error = cudaFuncSetAttribute(
         mma_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error) return error;

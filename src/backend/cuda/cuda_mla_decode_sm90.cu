@@ -24,29 +24,3 @@ cudaError_t lp_cuda_latent_wgmma(const struct lp_cuda_latent_launch *launch, lp_
     return type == LP_TYPE_BF16 ? start<LP_TYPE_BF16>(launch, stream)
                                 : start<LP_TYPE_F16>(launch, stream);
 }
-
-// ---- warps of one kind: the kernel of cuda_mla_decode.cu with products of four warps
-
-template <int TYPE>
-static __global__ void __launch_bounds__(LP_LATENT_THREADS, 1)
-    alike_kernel(const __grid_constant__ struct lp_cuda_latent_launch a) {
-#if defined(LP_CUDA_HAS_WGMMA)
-    lp_latent_attend<struct lp_latent_wgmma<TYPE>, 2>(a);
-#endif
-}
-
-template <int TYPE>
-static cudaError_t start_alike(const struct lp_cuda_latent_launch *launch, cudaStream_t stream) {
-    const size_t shared = lp_latent_shared_bytes(2);
-    const cudaError_t error = cudaFuncSetAttribute(
-        alike_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    if (error) return error;
-    alike_kernel<TYPE><<<launch->n_blocks, LP_LATENT_THREADS, shared, stream>>>(*launch);
-    return lp_cuda_latent_finish(launch, stream);
-}
-
-cudaError_t lp_cuda_latent_wgmma_alike(const struct lp_cuda_latent_launch *launch, lp_type type,
-                                       cudaStream_t stream) {
-    return type == LP_TYPE_BF16 ? start_alike<LP_TYPE_BF16>(launch, stream)
-                                : start_alike<LP_TYPE_F16>(launch, stream);
-}

@@ -121,6 +121,13 @@ __device__ __forceinline__ void lp_cuda_unpack2<LP_TYPE_F16>(uint32_t pair, floa
     *high = both.y;
 }
 
+// 2^x for softmax weights, in one instruction: 2^-22 of the result, and 0 below 2^-126.
+static __device__ __forceinline__ float lp_cuda_exp2(float x) {
+    float out;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(x));
+    return out;
+}
+
 // The power of two that brings a row's largest magnitude to 2^13 ... 2^14, where F16 is in its range; 1
 // where it is not finite.
 static __device__ __forceinline__ float lp_cuda_power_to_range(float largest) {
@@ -215,7 +222,6 @@ template <int N> static __device__ __forceinline__ void lp_cuda_fewer_registers(
 #define LP_F16(c, i) LP_F4(c, i), LP_F4(c, i + 4), LP_F4(c, i + 8), LP_F4(c, i + 12)
 #define LP_F64(c, i) LP_F16(c, i), LP_F16(c, i + 16), LP_F16(c, i + 32), LP_F16(c, i + 48)
 
-#define LP_REGS_16 "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15}"
 #define LP_REGS_32                                                                                 \
     "{%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,"  \
     "%25,%26,%27,%28,%29,%30,%31}"
@@ -232,12 +238,6 @@ template <int N> static __device__ __forceinline__ void lp_cuda_fewer_registers(
     "%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127}"
 
 #if defined(LP_CUDA_HAS_WGMMA)
-#define LP_WGMMA_32(kind)                                                                          \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %18, 0;\n"                                  \
-                 "wgmma.mma_async.sync.aligned.m64n32k16.f32." kind "." kind " " LP_REGS_16        \
-                 ", %16, %17, add, 1, 1, 0, 0;\n}"                                                 \
-                 : LP_F16(c, 0)                                                                    \
-                 : "l"(a), "l"(b), "r"((int)adds))
 #define LP_WGMMA_64(kind)                                                                          \
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                                  \
                  "wgmma.mma_async.sync.aligned.m64n64k16.f32." kind "." kind " " LP_REGS_32        \
@@ -262,20 +262,11 @@ template <int N> static __device__ __forceinline__ void lp_cuda_fewer_registers(
 #else
 #define LP_WGMMA_ROWS_128(kind) (void)c, (void)a, (void)b
 #define LP_WGMMA_ROWS_256(kind) (void)c, (void)a, (void)b
-#define LP_WGMMA_32(kind) (void)c, (void)a, (void)b, (void)adds
 #define LP_WGMMA_64(kind) (void)c, (void)a, (void)b, (void)adds
 #define LP_WGMMA_256(kind) (void)c, (void)a, (void)b
 #endif
 
-// 32 or 64 columns; both matrices k-major. adds false: c = a b.
-template <int TYPE>
-static __device__ __forceinline__ void lp_cuda_wgmma_32(float (&c)[16], uint64_t a, uint64_t b,
-                                                        bool adds) {
-    if (TYPE == LP_TYPE_BF16)
-        LP_WGMMA_32("bf16");
-    else
-        LP_WGMMA_32("f16");
-}
+// 64 columns; both matrices k-major. adds false: c = a b.
 template <int TYPE>
 static __device__ __forceinline__ void lp_cuda_wgmma_64(float (&c)[32], uint64_t a, uint64_t b,
                                                         bool adds) {
@@ -313,7 +304,6 @@ static __device__ __forceinline__ void lp_cuda_wgmma_rows(float (&c)[128], const
 
 #undef LP_WGMMA_ROWS_128
 #undef LP_WGMMA_ROWS_256
-#undef LP_WGMMA_32
 #undef LP_WGMMA_64
 #undef LP_WGMMA_256
 

@@ -119,8 +119,8 @@ lp_prefill_weigh(const float (&s)[32], struct lp_latent_rows *rows, const float 
         rows->most[i] = now;
 #pragma unroll
         for (int n = 0; n < 8; n++) {
-            const uint32_t pair = lp_cuda_pack2<TYPE>(exp2f(s[4 * n + 2 * i] - from),
-                                                      exp2f(s[4 * n + 2 * i + 1] - from));
+            const uint32_t pair = lp_cuda_pack2<TYPE>(lp_cuda_exp2(s[4 * n + 2 * i] - from),
+                                                      lp_cuda_exp2(s[4 * n + 2 * i + 1] - from));
             float low, high;
             lp_cuda_unpack2<TYPE>(pair, &low, &high);
             sum += low + high;
