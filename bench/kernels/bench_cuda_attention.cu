@@ -23,6 +23,7 @@ int main(int argc, char **argv) {
     }
     if (argc > 2) only = argv[2];
     if (argc > 3) only_kernel = argv[3];
+    if (csv) setvbuf(csv, NULL, _IOLBF, 0); // what was measured stays, whatever happens
     if (csv) fprintf(csv, "case,kernel,setting,us,tb_s,tflop_s,of_copy,of_matrix,error,bound\n");
     printf("%s, %d multiprocessors\n", prop.name, prop.multiProcessorCount);
     n_multiprocessors = prop.multiProcessorCount;
