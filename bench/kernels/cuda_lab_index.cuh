@@ -123,7 +123,7 @@ static void index_case_run(const struct index_case *c, uint8_t *pool) {
     CHECK(cudaStreamSynchronize(stream));
     const double error = index_error(&op, (int)(n - rows + 1));
     report(c->name, "all", "", median_in_graph(run), bytes, flops, error, 2e-6);
-    for (int keys = 256; keys <= 2048; keys *= 2) {
+    for (int keys = 512; keys <= 4096; keys *= 2) {
         struct lp_cuda_index s = {};
         s.op = op;
         s.whole_chunks = true;

@@ -198,10 +198,8 @@ static unsigned long long bits_of(const float *from, size_t n) {
 static const struct {
     const char *name;
     cudaError_t (*start)(const struct lp_cuda_latent_launch *, lp_type, cudaStream_t);
-} kernels[] = {{"mma", lp_cuda_latent_mma},
-               {"wgmma_kept", lp_cuda_latent_wgmma_kept},
-               {"wgmma", lp_cuda_latent_wgmma}};
-#define N_KERNELS 3
+} kernels[] = {{"mma", lp_cuda_latent_mma}, {"wgmma", lp_cuda_latent_wgmma}};
+#define N_KERNELS 2
 
 struct latent_room { // for partial results
     float *partial, *sums;
@@ -270,8 +268,7 @@ static void latent_case_run(const struct latent_case *c, uint8_t *pool, size_t p
         int32_t keys = 0;
         if (only_kernel && strcmp(only_kernel, kernels[kernel].name) != 0) continue;
         for (const struct latent_setting &s : settings) {
-            if (kernel < N_KERNELS - 1 && (s.walk != 0 || s.segments.keys == 128)) continue;
-            if (kernel == 0 && s.segments.keys != 512) continue;
+            if (kernel == 0 && (s.segments.keys != 512 || s.walk != 0)) continue;
             if (s.segments.keys != keys) bits = 0;
             keys = s.segments.keys;
             latent_setting_run(&d, &s, kernel, room, &bits);

@@ -70,10 +70,7 @@ cudaError_t lp_cuda_latent_mma(const struct lp_cuda_latent_launch *launch, lp_ty
                                cudaStream_t stream);
 cudaError_t lp_cuda_latent_wgmma(const struct lp_cuda_latent_launch *launch, lp_type type,
                                  cudaStream_t stream);
-// The same with five of nine panels of the queries in registers.
-cudaError_t lp_cuda_latent_wgmma_kept(const struct lp_cuda_latent_launch *launch, lp_type type,
-                                      cudaStream_t stream);
-// The second half of all: folds the segments that several blocks left.
+// The second half of both: folds the segments that several blocks left.
 cudaError_t lp_cuda_latent_finish(const struct lp_cuda_latent_launch *launch, cudaStream_t stream);
 
 // Whether an operation has the shapes and alignment that the kernels take.

@@ -37,63 +37,35 @@ static constexpr size_t lp_latent90_shared_bytes(void) {
     return (size_t)3 * LP_LATENT_TILE_BYTES + sizeof(struct lp_latent90_state) + LP_CUDA_SHARED_PAD;
 }
 
-// Of the first KEPT panels of the queries, this thread's part in registers, where the products need
-// not read them from shared memory every time: [4 k ...] of the 16 values from 16 k on.
-template <int KEPT> struct lp_latent90_queries {
-    uint32_t at; // of all panels
-    uint32_t kept[KEPT > 0 ? 16 * KEPT : 1];
-};
-
-template <int KEPT>
-static __device__ __forceinline__ void
-lp_latent90_keep_queries(struct lp_latent90_queries<KEPT> *queries, uint32_t at) {
-    const int lane = threadIdx.x % LP_CUDA_WARP,
-              row = threadIdx.x / LP_CUDA_WARP % 4 * 16 + lane % 16;
-    queries->at = at;
-#pragma unroll
-    for (int k = 0; k < KEPT * 4; k++) {
-        uint32_t m[4];
-        lp_cuda_load_matrices(m, at + k / 4 * LP_LATENT_PANEL_BYTES +
-                                     lp_cuda_tile_at(row, k % 4 * 2 + lane / 16));
-#pragma unroll
-        for (int j = 0; j < 4; j++) queries->kept[4 * k + j] = m[j];
-    }
-}
-
 // The products of panels FIRST ... END - 1, once they have been copied.
-template <int TYPE, int KEPT, int FIRST, int END>
-static __device__ __forceinline__ void
-lp_latent90_scores(float (&s)[32], const struct lp_latent90_queries<KEPT> &queries, uint32_t tile,
-                   const uint64_t *copied, int phase) {
+template <int TYPE, int FIRST, int END>
+static __device__ __forceinline__ void lp_latent90_scores(float (&s)[32], uint32_t queries,
+                                                          uint32_t tile, const uint64_t *copied,
+                                                          int phase) {
     lp_cuda_phase_wait(lp_cuda_shared_at(copied), phase);
     lp_cuda_wgmma_publish();
     lp_cuda_wgmma_begin();
 #pragma unroll
     for (int k = FIRST * 4; k < END * 4; k++) {
         const uint32_t step = k / 4 * LP_LATENT_PANEL_BYTES + k % 4 * 32;
-        const uint64_t keys = lp_cuda_wgmma_matrix(tile + step, 16, 1024);
-        if (k < KEPT * 4)
-            lp_cuda_wgmma_rows_64<TYPE>(s, queries.kept + 4 * (k < KEPT * 4 ? k : 0), keys, k > 0);
-        else
-            lp_cuda_wgmma_64<TYPE>(s, lp_cuda_wgmma_matrix(queries.at + step, 16, 1024), keys,
-                                   k > 0);
+        lp_cuda_wgmma_64<TYPE>(s, lp_cuda_wgmma_matrix(queries + step, 16, 1024),
+                               lp_cuda_wgmma_matrix(tile + step, 16, 1024), k > 0);
     }
     lp_cuda_wgmma_commit();
 }
 
 // One tile, whose first key has number `at`: scores, weights, and how the output so far is scaled.
-template <int TYPE, int KEPT>
+template <int TYPE>
 static __device__ __forceinline__ void
-lp_latent90_weigh(struct lp_latent_rows *rows, const struct lp_latent_block &b,
-                  const struct lp_latent90_queries<KEPT> &queries, uint8_t *tile,
-                  struct lp_latent90_state *state, int t, int at, bool shared_keys) {
-    constexpr int early = LP_LATENT90_EARLY;
+lp_latent90_weigh(struct lp_latent_rows *rows, const struct lp_latent_block &b, uint32_t queries,
+                  uint8_t *tile, struct lp_latent90_state *state, int t, int at, bool shared_keys) {
     const int place = t % 2, phase = t / 2 % 2;
     const uint32_t tile_at = lp_cuda_shared_at(tile);
     float s[32] = {}, most[2], scale[2];
-    lp_latent90_scores<TYPE, KEPT, 0, early>(s, queries, tile_at, &state->copied[place][0], phase);
-    lp_latent90_scores<TYPE, KEPT, early, LP_LATENT_PANELS>(s, queries, tile_at,
-                                                            &state->copied[place][1], phase);
+    lp_latent90_scores<TYPE, 0, LP_LATENT90_EARLY>(s, queries, tile_at, &state->copied[place][0],
+                                                   phase);
+    lp_latent90_scores<TYPE, LP_LATENT90_EARLY, LP_LATENT_PANELS>(s, queries, tile_at,
+                                                                  &state->copied[place][1], phase);
     lp_cuda_wgmma_wait<0>();
     lp_latent_scale<8>(s, *rows, &state->stats, at, 0, at + LP_CUDA_LATENT_KEYS > b.n_least,
                        shared_keys, most);
@@ -122,22 +94,19 @@ lp_latent90_end_segment(const struct lp_latent_rows &rows, const struct lp_cuda_
     }
 }
 
-template <int TYPE, int KEPT>
+template <int TYPE>
 static __device__ __forceinline__ void
 lp_latent90_score(const struct lp_cuda_latent_launch &a, const struct lp_latent_block &b,
-                  uint32_t queries_at, uint8_t *tiles, struct lp_latent90_state *state,
-                  int n_tiles) {
-    struct lp_latent90_queries<KEPT> queries;
+                  uint32_t queries, uint8_t *tiles, struct lp_latent90_state *state, int n_tiles) {
     struct lp_latent_rows rows;
     struct lp_latent_total totals[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
-    lp_latent90_keep_queries(&queries, queries_at);
     lp_latent_init_rows(&rows, b, state->stats.factors);
     lp_latent_begin_segment(&rows);
     for (int t = 0, s = 0, end = b.tiles; t < n_tiles; t++) {
         const int place = t % 2, at = b.begin + t * LP_CUDA_LATENT_KEYS;
         const bool shared_keys = at + LP_CUDA_LATENT_KEYS > b.n_least && b.n_queries > 1;
-        lp_latent90_weigh<TYPE, KEPT>(&rows, b, queries, tiles + place * LP_LATENT_TILE_BYTES,
-                                      state, t, at, shared_keys);
+        lp_latent90_weigh<TYPE>(&rows, b, queries, tiles + place * LP_LATENT_TILE_BYTES, state, t,
+                                at, shared_keys);
         if (t == end - 1 || t == n_tiles - 1) {
             lp_latent90_end_segment(rows, a, b, state, totals, s++);
             lp_latent_begin_segment(&rows);
@@ -210,7 +179,7 @@ lp_latent90_multiply(const struct lp_cuda_latent_launch &a, const struct lp_late
     }
 }
 
-template <int TYPE, int KEPT>
+template <int TYPE>
 static __device__ __forceinline__ void lp_latent90_attend(const struct lp_cuda_latent_launch &a) {
     LP_CUDA_SHARED(shared);
     const struct lp_latent_block b = lp_latent_locate(a, blockIdx.x);
@@ -236,7 +205,7 @@ static __device__ __forceinline__ void lp_latent90_attend(const struct lp_cuda_l
     lp_cuda_wgmma_publish();
     __syncthreads();
     if (group == 2)
-        lp_latent90_score<TYPE, KEPT>(a, b, lp_cuda_shared_at(shared), tiles, state, n_tiles);
+        lp_latent90_score<TYPE>(a, b, lp_cuda_shared_at(shared), tiles, state, n_tiles);
     else
         lp_latent90_multiply<TYPE>(a, b, &loader, tiles_at, state, n_tiles);
 }

@@ -1,32 +1,26 @@
 // Attention over cached latents with wgmma (sm_90a).
 #include "backend/cuda/cuda_latent_sm90.cuh"
 
-// KEPT: panels of the queries in registers (cuda_latent_sm90.cuh).
-template <int TYPE, int KEPT>
+template <int TYPE>
 static __global__ void __launch_bounds__(LP_LATENT90_THREADS, 1)
     wgmma_kernel(const __grid_constant__ struct lp_cuda_latent_launch a) {
 #if defined(LP_CUDA_HAS_WGMMA)
-    lp_latent90_attend<TYPE, KEPT>(a);
+    lp_latent90_attend<TYPE>(a);
 #endif
 }
 
-template <int TYPE, int KEPT>
+template <int TYPE>
 static cudaError_t start(const struct lp_cuda_latent_launch *launch, cudaStream_t stream) {
     const size_t shared = lp_latent90_shared_bytes();
     const cudaError_t error = cudaFuncSetAttribute(
-        wgmma_kernel<TYPE, KEPT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+        wgmma_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error) return error;
-    wgmma_kernel<TYPE, KEPT><<<launch->n_blocks, LP_LATENT90_THREADS, shared, stream>>>(*launch);
+    wgmma_kernel<TYPE><<<launch->n_blocks, LP_LATENT90_THREADS, shared, stream>>>(*launch);
     return lp_cuda_latent_finish(launch, stream);
 }
 
 cudaError_t lp_cuda_latent_wgmma(const struct lp_cuda_latent_launch *launch, lp_type type,
                                  cudaStream_t stream) {
-    return type == LP_TYPE_BF16 ? start<LP_TYPE_BF16, 0>(launch, stream)
-                                : start<LP_TYPE_F16, 0>(launch, stream);
-}
-cudaError_t lp_cuda_latent_wgmma_kept(const struct lp_cuda_latent_launch *launch, lp_type type,
-                                      cudaStream_t stream) {
-    return type == LP_TYPE_BF16 ? start<LP_TYPE_BF16, 5>(launch, stream)
-                                : start<LP_TYPE_F16, 5>(launch, stream);
+    return type == LP_TYPE_BF16 ? start<LP_TYPE_BF16>(launch, stream)
+                                : start<LP_TYPE_F16>(launch, stream);
 }

@@ -244,12 +244,6 @@ template <int N> static __device__ __forceinline__ void lp_cuda_fewer_registers(
                  ", %32, %33, add, 1, 1, 0, 0;\n}"                                                 \
                  : LP_F16(c, 0), LP_F16(c, 16)                                                     \
                  : "l"(a), "l"(b), "r"((int)adds))
-#define LP_WGMMA_ROWS_64(kind)                                                                     \
-    asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %37, 0;\n"                                  \
-                 "wgmma.mma_async.sync.aligned.m64n64k16.f32." kind "." kind " " LP_REGS_32        \
-                 ", {%32,%33,%34,%35}, %36, add, 1, 1, 0;\n}"                                      \
-                 : LP_F16(c, 0), LP_F16(c, 16)                                                     \
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"((int)adds))
 #define LP_WGMMA_256(kind)                                                                         \
     asm volatile("wgmma.mma_async.sync.aligned.m64n256k16.f32." kind "." kind " " LP_REGS_128      \
                  ", %128, %129, 1, 1, 1, 0, 1;"                                                    \
@@ -268,7 +262,6 @@ template <int N> static __device__ __forceinline__ void lp_cuda_fewer_registers(
 #else
 #define LP_WGMMA_ROWS_128(kind) (void)c, (void)a, (void)b
 #define LP_WGMMA_ROWS_256(kind) (void)c, (void)a, (void)b
-#define LP_WGMMA_ROWS_64(kind) (void)c, (void)a, (void)b, (void)adds
 #define LP_WGMMA_64(kind) (void)c, (void)a, (void)b, (void)adds
 #define LP_WGMMA_256(kind) (void)c, (void)a, (void)b
 #endif
@@ -281,15 +274,6 @@ static __device__ __forceinline__ void lp_cuda_wgmma_64(float (&c)[32], uint64_t
         LP_WGMMA_64("bf16");
     else
         LP_WGMMA_64("f16");
-}
-// The same with a in registers, as lp_cuda_mma has it, a warp 16 rows.
-template <int TYPE>
-static __device__ __forceinline__ void lp_cuda_wgmma_rows_64(float (&c)[32], const uint32_t *a,
-                                                             uint64_t b, bool adds) {
-    if (TYPE == LP_TYPE_BF16)
-        LP_WGMMA_ROWS_64("bf16");
-    else
-        LP_WGMMA_ROWS_64("f16");
 }
 // 256 columns; b's rows run along k.
 template <int TYPE>
@@ -318,7 +302,6 @@ static __device__ __forceinline__ void lp_cuda_wgmma_rows(float (&c)[128], const
         LP_WGMMA_ROWS_256("f16");
 }
 
-#undef LP_WGMMA_ROWS_64
 #undef LP_WGMMA_ROWS_128
 #undef LP_WGMMA_ROWS_256
 #undef LP_WGMMA_64
