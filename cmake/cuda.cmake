@@ -21,7 +21,9 @@ set(LP_CUDA_SOURCES backend/cuda/cuda_device.c backend/cuda/cuda_elementwise.cu 
                     backend/cuda/cuda_indexer.cu backend/cuda/cuda_attn_kernels.c backend/cuda/cuda_latent.c
                     backend/cuda/cuda_mla_decode.cu backend/cuda/cuda_mla_decode_sm90.cu
                     backend/cuda/cuda_indexer_mma.cu backend/cuda/cuda_mla_prefill.cu
-                    backend/cuda/cuda_mla_prefill_sm90.cu)
+                    backend/cuda/cuda_mla_prefill_sm90.cu backend/cuda/cuda_kernels.c backend/cuda/cuda_quantize_act.cu
+                    backend/cuda/cuda_q8_q4_k.cu backend/cuda/cuda_q8_q5_k.cu backend/cuda/cuda_q8_q6_k.cu
+                    backend/cuda/cuda_q8_q8_0.cu)
 string(REGEX REPLACE "-(real|virtual)" "" architectures "${CMAKE_CUDA_ARCHITECTURES}")
 list(JOIN architectures ", " architectures)
 set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_device.c PROPERTIES
@@ -30,3 +32,13 @@ if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "90a") # the only code in which wgmma e
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_attn_kernels.c PROPERTIES
                               COMPILE_DEFINITIONS LP_CUDA_BUILT_WGMMA)
 endif()
+
+# What needs the backend's library: after the folders of sources (CMakeLists.txt).
+function(lp_cuda_benches)
+  add_executable(bench_cuda_matmul EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/kernels/bench_cuda_matmul.cu)
+  target_link_libraries(bench_cuda_matmul PRIVATE lp_backend CUDA::cudart_static)
+  if(TARGET CUDA::cublasLt)
+    target_compile_definitions(bench_cuda_matmul PRIVATE LP_BENCH_CUBLASLT)
+    target_link_libraries(bench_cuda_matmul PRIVATE CUDA::cublasLt)
+  endif()
+endfunction()

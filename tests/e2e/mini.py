@@ -10,7 +10,7 @@ models/README.md describes the references. Checked:
 - answers, cache f32: torch's own text on at least 98 % of the prompts marked stable
 - answers, default cache: torch's number of right answers, less at most 2 % of the prompts
 - "1, 2, 3," goes on with " 4"
-With --backends cuda (needs a GPU): all this of the cuda backend, held to ref's bounds.
+With --backends cuda (needs a GPU): all this of the cuda backend, which rounds as cpu does and is held to its bounds.
 With --sanitizer: ref on p0 only, 40 short prompts and two of 200 to 400 tokens.
 """
 import atexit
@@ -69,9 +69,10 @@ def equals_torch(limpid, reference, backend):
         yield f"{n_other} of {n_sets} sets differ"
 
 
-def cpu_is_near(limpid, reference):
-    _, off = dump(limpid, reference, "cpu")
+def rounded_is_near(limpid, reference, backend):
+    _, off = dump(limpid, reference, backend)
     mean = off[reference.logprobs > np.log(0.01)].mean()
+    LARGEST["mean difference of log-probabilities"] = max(LARGEST.get("mean difference of log-probabilities", 0), mean)
     if not mean <= CPU_MEAN:
         yield f"log-probabilities of tokens above 1 % are off by {mean:.3f} on average, allowed {CPU_MEAN}"
 
@@ -175,9 +176,9 @@ def main():
         items = items[:240:6] + [i for i in items if 200 <= i["prompt_tokens"] <= 400][:2]
     for name, reference in references.items():
         for backend in backends:
-            if backend == "cpu" and (not args.sanitizer or name != "p4"):
-                checks.add(f"{name} cpu", cpu_is_near, args.limpid, reference)
-            if backend != "cpu" and (not args.sanitizer or name == "p0"):
+            if backend != "ref" and (not args.sanitizer or name != "p4"):
+                checks.add(f"{name} {backend}", rounded_is_near, args.limpid, reference, backend)
+            if backend == "ref" and (not args.sanitizer or name == "p0"):
                 checks.add(f"{name} {backend}", equals_torch, args.limpid, reference, backend)
     for backend in backends:
         checks.add(f"counting {backend}", counts_on, args.limpid, backend)
@@ -185,7 +186,7 @@ def main():
     if not args.sanitizer:
         Answers("with the default cache", args.generate, items, fast, right_as_torch).add_to(checks)
     if args.backends != "ref,cpu":
-        atexit.register(lambda: print("".join(f"figure,mini {what},{far:.3g},{REF_TOLERANCE:.0e}\n"
+        atexit.register(lambda: print("".join(f"figure,mini {what},{far:.3g},{CPU_MEAN if 'mean' in what else REF_TOLERANCE:.0e}\n"
                                               for what, far in LARGEST.items()), end=""))
     checks.finish(" (reduced for the sanitizers)" if args.sanitizer else "")
 

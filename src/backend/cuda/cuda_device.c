@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "backend/cuda/cuda_q8.h"
 #include "base/alloc.h"
 #include "quant/codebooks.h"
 
@@ -12,6 +13,7 @@
 #define SMALL_COPY_BYTES ((size_t)64 << 10)  // the driver stages these itself
 #define HEAD_GROUP_BYTES ((size_t)256 << 20) // keys and values of the expanded form
 #define SCORE_BYTES ((size_t)64 << 20)       // of the indexer
+#define ACT_BYTES ((size_t)128 << 20)        // of rounded activations
 
 bool lp_cuda_note(struct lp_cuda_device *dev, cudaError_t error, const char *where) {
     if (error != cudaSuccess && dev->error == cudaSuccess) {
@@ -109,6 +111,7 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
         dev->minor = prop.minor;
         dev->n_multiprocessors = prop.multiProcessorCount;
         dev->shared_bytes = prop.sharedMemPerBlockOptin;
+        lp_cuda_choose_kernels(dev);
         error = lp_cuda_probe_kernels();
         if (error) status = explain_kernels(dev, error, err);
     }
@@ -126,10 +129,10 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
 }
 
 static void release_scratch(struct lp_cuda_scratch *s) {
-    void *blocks[] = {s->latents,     s->keys,        s->values,     s->keys_16,
-                      s->values_16,   s->scores,      s->candidates, s->index_bins,
-                      s->index_state, s->index_above, s->partial,    s->partial_sums,
-                      s->hidden,      s->expert_out,  s->pairs,      s->pair_begin};
+    void *blocks[] = {s->latents,    s->keys,         s->values,     s->keys_16,     s->values_16,
+                      s->scores,     s->candidates,   s->index_bins, s->index_state, s->index_above,
+                      s->partial,    s->partial_sums, s->hidden,     s->expert_out,  s->pairs,
+                      s->pair_begin, s->tiles,        s->hidden_act, s->act,         s->zero};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) cudaFree(blocks[i]);
     *s = (struct lp_cuda_scratch){0};
 }
@@ -182,6 +185,28 @@ static void take_index_scratch(struct lp_cuda_scratch *s, int64_t n, bool *ok) {
         *ok = false;
 }
 
+static size_t max_size(size_t a, size_t b) {
+    return a > b ? a : b;
+}
+
+// Rounded activations: the rows of a call, as many as fit in ACT_BYTES (one at least: longer calls are
+// cut), of the widest matrix or of all heads; of experts all rows.
+static void take_act(struct lp_cuda_scratch *s, const struct lp_reserve *need, bool *ok) {
+    const int32_t of_head = need->latent > need->nope ? need->latent : need->nope;
+    const int64_t head_width = of_head > need->v_dim ? of_head : need->v_dim;
+    const size_t rows = (size_t)need->n_rows,
+                 row = lp_cuda_act_bytes(need->max_width, LP_CUDA_ACT_ROUNDS),
+                 heads = (size_t)need->n_heads * lp_cuda_act_bytes(head_width, LP_CUDA_ACT_ROUNDS),
+                 one = max_size(row, heads), all = rows * one;
+    s->act_bytes = max_size(all < ACT_BYTES ? all : ACT_BYTES, one);
+    if (need->n_experts)
+        s->act_bytes =
+            max_size(s->act_bytes, rows * lp_cuda_act_bytes(need->n_embd, LP_CUDA_ACT_ROUNDS));
+    s->act = take(s, (int64_t)(s->act_bytes / sizeof(float)), 1, ok);
+    s->zero = take(s, (int64_t)(row / sizeof(float)), 1, ok);
+    if (s->zero) cudaMemset(s->zero, 0, row);
+}
+
 static bool take_scratch(struct lp_cuda_scratch *s, const struct lp_reserve *need) {
     bool ok = true;
     const int64_t n = need->n_context, pairs = need->n_rows * need->n_used;
@@ -203,7 +228,13 @@ static bool take_scratch(struct lp_cuda_scratch *s, const struct lp_reserve *nee
         s->expert_out = take(s, pairs, need->n_embd, &ok);
         s->pairs = take(s, pairs, 1, &ok);
         s->pair_begin = take(s, need->n_experts + 1, 1, &ok);
+        // Tiles are of 8 pairs at least, and one for each expert may be smaller.
+        s->max_tiles = pairs / 8 + (pairs < need->n_experts ? pairs : need->n_experts);
+        s->tiles = take(s, 1 + 2 * s->max_tiles, 1, &ok);
+        const size_t row = lp_cuda_act_bytes(need->expert_width, LP_CUDA_ACT_ROUNDS);
+        s->hidden_act = take(s, pairs, (int64_t)(row / sizeof(float)), &ok);
     }
+    take_act(s, need, &ok);
     return ok;
 }
 
@@ -319,9 +350,7 @@ static bool cuda_supports(const struct lp_device *device, lp_type type) {
     return info && info->is_weight && info->dequant;
 }
 static const char *cuda_matmul_kernel(const struct lp_device *device, lp_type type) {
-    (void)device;
-    (void)type;
-    return "cuda_matmul_dequant";
+    return ((const struct lp_cuda_device *)device)->matmul[type]->name;
 }
 
 const struct lp_backend lp_backend_cuda = {

@@ -17,6 +17,10 @@ extern "C" {
 #endif
 
 #include "backend/backend.h"
+#include "backend/kernels.h"
+
+// What a device has, for the rows of the kernel registry (backend/kernels.h)
+#define LP_CUDA_SM80 1u // asynchronous copies, integer products on the tensor cores
 
 // The codebooks of the IQ and FP4 formats in device memory, as quant/codebooks.h has them.
 struct lp_cuda_tables {
@@ -41,7 +45,12 @@ struct lp_cuda_scratch { // device memory, sized by reserve
     float *expert_out;   // [n_rows * n_used, n_embd]
     int32_t *pairs;      // [n_rows * n_used]: (row, choice) pairs, sorted by expert
     int32_t *pair_begin; // [n_experts + 1]
-    int64_t head_group, score_rows, partial_slots;
+    int32_t *tiles;      // of the experts' pairs, cuda_q8.h; the number of them first
+    uint8_t *act;        // activations rounded to 8 bits (cuda_q8.h)
+    uint8_t *zero;       // a rounded row of zeros
+    uint8_t *hidden_act; // [n_rows * n_used] rounded rows of hidden
+    size_t act_bytes;
+    int64_t max_tiles, head_group, score_rows, partial_slots;
     size_t bytes;
 };
 
@@ -59,7 +68,8 @@ struct lp_cuda_device {
     char name[64];
     int major, minor; // compute capability
     int n_multiprocessors;
-    size_t shared_bytes; // of a block, at most
+    size_t shared_bytes;                           // of a block, at most
+    const struct lp_kernel *matmul[LP_TYPE_COUNT]; // the registry's choice for each weight type
 };
 
 static inline struct lp_cuda_device *lp_cuda_of(struct lp_device *dev) {
@@ -68,6 +78,9 @@ static inline struct lp_cuda_device *lp_cuda_of(struct lp_device *dev) {
 
 // Keeps an error, if it is one and the first. False if the device has one.
 bool lp_cuda_note(struct lp_cuda_device *dev, cudaError_t error, const char *where);
+
+// Chooses dev->matmul from the registry (cuda_kernels.c).
+void lp_cuda_choose_kernels(struct lp_cuda_device *dev);
 
 // Whether this build has kernels for the current device (cuda_elementwise.cu).
 cudaError_t lp_cuda_probe_kernels(void);

@@ -1,28 +1,60 @@
 // The routed experts: (row, choice) pairs sorted by expert on the device, then for each expert its
 // gate and up products, its down product, and last the weighted sum of a row's experts in the order
-// of its choices. A pair's numbers are those that matmul and silu_mul would give it.
+// of its choices. A pair's numbers are those that matmul and silu_mul would give it. Two ways, as with
+// matmul: with activations rounded to 8 bits where the registry has kernels for the types, else plain.
 #include "backend/cuda/cuda_dot.cuh"
+#include "backend/cuda/cuda_q8.h"
 
-// pair_begin[e] ... pair_begin[e + 1] - 1: the places in `pairs` of the pairs that chose expert e,
-// in their order. One block; a thread an expert.
-static __global__ void sort_kernel(const int32_t *ids, int n_pairs, int n_experts, int32_t *pairs,
-                                   int32_t *pair_begin) {
-    for (int e = threadIdx.x; e < n_experts; e += blockDim.x) {
-        int count = 0;
-        for (int p = 0; p < n_pairs; p++) count += ids[p] == e;
-        pair_begin[e + 1] = count;
+#define SORT_THREADS 1024
+
+// pair_begin[e] ... pair_begin[e + 1] - 1: the places in `pairs` of the pairs that chose expert e; their
+// order there is any. tiles: their number, then (expert, first place) of runs of at most tile_rows
+// pairs. One block.
+static __global__ void sort_kernel(const int32_t *ids, int n_pairs, int n_experts, int tile_rows,
+                                   int32_t *pairs, int32_t *pair_begin, int32_t *tiles) {
+    extern __shared__ int32_t lp_cuda_sort_shared[];
+    int32_t *begin = lp_cuda_sort_shared, *tile_begin = begin + n_experts + 1,
+            *taken = tile_begin + n_experts + 1; // begin[e + 1] counts at first
+    for (int e = threadIdx.x; e <= n_experts; e += blockDim.x) {
+        begin[e] = 0;
+        if (e < n_experts) taken[e] = 0;
     }
     __syncthreads();
-    if (threadIdx.x == 0) {
-        pair_begin[0] = 0;
-        for (int e = 0; e < n_experts; e++) pair_begin[e + 1] += pair_begin[e];
+    for (int p = threadIdx.x; p < n_pairs; p += blockDim.x) atomicAdd(&begin[ids[p] + 1], 1);
+    __syncthreads();
+    if (threadIdx.x < LP_CUDA_WARP) { // running sums, 32 experts at a time
+        const int lane = threadIdx.x;
+        int pairs_before = 0, tiles_before = 0;
+        if (lane == 0) tile_begin[0] = 0;
+        for (int first = 0; first < n_experts; first += LP_CUDA_WARP) {
+            const int e = first + lane;
+            int count = e < n_experts ? begin[e + 1] : 0, n = (count + tile_rows - 1) / tile_rows;
+            for (int step = 1; step < LP_CUDA_WARP; step *= 2) {
+                const int c = __shfl_up_sync(0xffffffffu, count, step),
+                          t = __shfl_up_sync(0xffffffffu, n, step);
+                count += lane >= step ? c : 0;
+                n += lane >= step ? t : 0;
+            }
+            if (e < n_experts) {
+                begin[e + 1] = pairs_before + count;
+                tile_begin[e + 1] = tiles_before + n;
+            }
+            pairs_before += __shfl_sync(0xffffffffu, count, LP_CUDA_WARP - 1);
+            tiles_before += __shfl_sync(0xffffffffu, n, LP_CUDA_WARP - 1);
+        }
+        if (lane == 0) tiles[0] = tiles_before;
     }
     __syncthreads();
-    for (int e = threadIdx.x; e < n_experts; e += blockDim.x) {
-        int at = pair_begin[e];
-        for (int p = 0; p < n_pairs; p++)
-            if (ids[p] == e) pairs[at++] = p;
+    for (int e = threadIdx.x; e <= n_experts; e += blockDim.x) {
+        pair_begin[e] = begin[e];
+        if (e == n_experts) continue;
+        for (int i = tile_begin[e]; i < tile_begin[e + 1]; i++) {
+            tiles[1 + 2 * i] = e;
+            tiles[2 + 2 * i] = begin[e] + (i - tile_begin[e]) * tile_rows;
+        }
     }
+    for (int p = threadIdx.x; p < n_pairs; p += blockDim.x)
+        pairs[begin[ids[p]] + atomicAdd(&taken[ids[p]], 1)] = p;
 }
 
 struct work {
@@ -99,35 +131,142 @@ static __global__ void combine_kernel(const float *out, const float *weights, in
     y[t * y_stride + r] += sum;
 }
 
-static void run_rows(struct lp_cuda_device *dev, const struct lp_op_experts *op, int64_t first,
-                     int64_t n_rows) {
+static void combine(struct lp_cuda_device *dev, const struct lp_op_experts *op, int64_t first,
+                    int64_t n_rows) {
+    combine_kernel<<<lp_cuda_blocks(n_rows * op->down->n_out, LP_CUDA_THREADS), LP_CUDA_THREADS, 0,
+                     dev->stream>>>(dev->scratch.expert_out, op->weights + first * op->n_used,
+                                    op->n_used, op->down->n_out, op->y + first * op->y_stride,
+                                    op->y_stride, n_rows);
+    LP_CUDA_LAUNCHED(dev, "experts (sum)");
+}
+
+// What the two halves of a call share.
+struct call {
+    const struct lp_op_experts *op;
+    int64_t first, n_rows, n_pairs; // rows of op, and their pairs
+    bool vec;                       // the kernels for few rows; no sorting
+    int tile_rows;
+};
+
+// Sorts a call's pairs by expert, and cuts each expert's into tiles.
+static void sort(struct lp_cuda_device *dev, const struct call *c) {
+    const struct lp_op_experts *op = c->op;
+    const int n_experts = (int)op->gate->n_mats;
+    sort_kernel<<<1, SORT_THREADS, (size_t)(3 * n_experts + 2) * sizeof(int32_t), dev->stream>>>(
+        op->ids + c->first * op->n_used, (int)c->n_pairs, n_experts, c->tile_rows,
+        dev->scratch.pairs, dev->scratch.pair_begin, dev->scratch.tiles);
+    LP_CUDA_LAUNCHED(dev, "experts (sort)");
+}
+
+// ---- plain: any type
+
+static void run_plain(struct lp_cuda_device *dev, const struct call *c, bool is_down) {
+    const struct lp_op_experts *op = c->op;
     const int n_experts = (int)op->gate->n_mats;
     struct work k = {};
     k.gate = lp_cuda_weight_of(op->gate);
     k.up = lp_cuda_weight_of(op->up);
     k.down = lp_cuda_weight_of(op->down);
-    k.x = op->x + first * op->x_stride;
+    k.x = op->x + c->first * op->x_stride;
     k.x_stride = op->x_stride;
     k.n_used = op->n_used;
     k.pairs = dev->scratch.pairs;
     k.pair_begin = dev->scratch.pair_begin;
     k.hidden = dev->scratch.hidden;
     k.out = dev->scratch.expert_out;
-    sort_kernel<<<1, 1024, 0, dev->stream>>>(op->ids + first * op->n_used,
-                                             (int)(n_rows * op->n_used), n_experts,
-                                             dev->scratch.pairs, dev->scratch.pair_begin);
-    LP_CUDA_LAUNCHED(dev, "experts (sort)");
-    const dim3 up_blocks(lp_cuda_blocks(op->gate->n_out, LP_CUDA_WARPS), n_experts),
-        down_blocks(lp_cuda_blocks(op->down->n_out, LP_CUDA_WARPS), n_experts);
-    expert_kernel<false><<<up_blocks, LP_CUDA_THREADS, 0, dev->stream>>>(k, dev->tables);
-    LP_CUDA_LAUNCHED(dev, "experts (gate and up)");
-    expert_kernel<true><<<down_blocks, LP_CUDA_THREADS, 0, dev->stream>>>(k, dev->tables);
-    LP_CUDA_LAUNCHED(dev, "experts (down)");
-    combine_kernel<<<lp_cuda_blocks(n_rows * op->down->n_out, LP_CUDA_THREADS), LP_CUDA_THREADS, 0,
-                     dev->stream>>>(k.out, op->weights + first * op->n_used, op->n_used,
-                                    op->down->n_out, op->y + first * op->y_stride, op->y_stride,
-                                    n_rows);
-    LP_CUDA_LAUNCHED(dev, "experts (sum)");
+    const int64_t n_out = is_down ? op->down->n_out : op->gate->n_out;
+    const dim3 blocks(lp_cuda_blocks(n_out, LP_CUDA_WARPS), n_experts);
+    if (is_down)
+        expert_kernel<true><<<blocks, LP_CUDA_THREADS, 0, dev->stream>>>(k, dev->tables);
+    else
+        expert_kernel<false><<<blocks, LP_CUDA_THREADS, 0, dev->stream>>>(k, dev->tables);
+    LP_CUDA_LAUNCHED(dev, is_down ? "experts (down)" : "experts (gate and up)");
+}
+
+// ---- with rounded activations (cuda_q8.h)
+
+static const struct lp_cuda_q8_kernel *kernel_of(const struct lp_cuda_device *dev,
+                                                 const struct lp_weight *w) {
+    return (const struct lp_cuda_q8_kernel *)dev->matmul[w->type]->impl;
+}
+
+static void round_rows(struct lp_cuda_device *dev, const float *x, int64_t stride, int64_t n_rows,
+                       int64_t n_in, bool vec, uint8_t *out) {
+    struct lp_cuda_quantize q = {};
+    q.x = x;
+    q.x_row = stride;
+    q.n_rows = n_rows;
+    q.n_heads = 1;
+    q.n_in = n_in;
+    q.layout = vec ? LP_CUDA_ACT_ROUNDS : LP_CUDA_ACT_SUPERBLOCKS;
+    q.out = out;
+    lp_cuda_quantize_act(dev, &q);
+}
+
+static void run_rounded(struct lp_cuda_device *dev, const struct lp_cuda_q8_kernel *kernel,
+                        const struct call *c, bool is_down) {
+    const struct lp_op_experts *op = c->op;
+    const int64_t n_experts = op->gate->n_mats, width = op->gate->n_out;
+    struct lp_cuda_scratch *s = &dev->scratch;
+    struct lp_cuda_q8_job job = {};
+    if (is_down)
+        round_rows(dev, s->hidden, width, c->n_pairs, width, c->vec, s->hidden_act);
+    else
+        round_rows(dev, op->x + c->first * op->x_stride, op->x_stride, c->n_rows, op->gate->n_in,
+                   c->vec, s->act);
+    job.w = is_down ? op->down : op->gate;
+    job.up = is_down ? NULL : op->up;
+    job.mode = is_down ? LP_CUDA_Q8_DOWN : LP_CUDA_Q8_GATE_UP;
+    job.x = is_down ? s->hidden_act : s->act;
+    job.zero = s->zero;
+    job.y = is_down ? s->expert_out : s->hidden;
+    job.n_rows = c->n_pairs;
+    job.n_used = op->n_used;
+    job.ids = op->ids + c->first * op->n_used;
+    job.pairs = s->pairs;
+    job.pair_begin = s->pair_begin;
+    job.n_tiles = s->tiles;
+    job.tiles = s->tiles + 1;
+    job.max_tiles = c->n_pairs / c->tile_rows + (c->n_pairs < n_experts ? c->n_pairs : n_experts);
+    if (c->vec)
+        kernel->vec(dev, &job);
+    else
+        kernel->tile(dev, &job, c->tile_rows);
+}
+
+// ---- both
+
+static bool vec_fits(const struct lp_cuda_q8_kernel *kernel, const struct lp_weight *w) {
+    return kernel && (kernel->vec_any_alignment || lp_cuda_q8_aligned(w));
+}
+
+// Each half by the registry's kernel for its type, as matmul would. Gate and up of different types:
+// plain. One row needs no sorting: each of its experts is met once.
+static void run_rows(struct lp_cuda_device *dev, const struct lp_op_experts *op, int64_t first,
+                     int64_t n_rows) {
+    const struct lp_cuda_q8_kernel *down = kernel_of(dev, op->down),
+                                   *up = op->gate->type == op->up->type ? kernel_of(dev, op->gate)
+                                                                        : NULL;
+    struct call c = {};
+    c.op = op;
+    c.first = first;
+    c.n_rows = n_rows;
+    c.n_pairs = n_rows * op->n_used;
+    c.vec =
+        n_rows == 1 && vec_fits(up, op->gate) && vec_fits(up, op->up) && vec_fits(down, op->down);
+    c.tile_rows = c.n_pairs <= 8 * op->gate->n_mats    ? 8
+                  : c.n_pairs <= 16 * op->gate->n_mats ? 16
+                                                       : 32;
+    if (!c.vec) sort(dev, &c);
+    if (up)
+        run_rounded(dev, up, &c, false);
+    else
+        run_plain(dev, &c, false);
+    if (down)
+        run_rounded(dev, down, &c, true);
+    else
+        run_plain(dev, &c, true);
+    combine(dev, op, first, n_rows);
 }
 
 void lp_cuda_experts(struct lp_device *device, const struct lp_op_experts *op) {

@@ -1,6 +1,8 @@
-// matmul and head_matmul: a warp takes one row of a matrix and up to LP_CUDA_DOT_ROWS activation
-// rows; the transposed direction gives a thread eight neighbouring outputs.
+// matmul and head_matmul: the registry's kernel for the weight's type (cuda_q8.h), or the plain one for
+// all types: a warp takes one row of a matrix and up to LP_CUDA_DOT_ROWS activation rows. The
+// transposed direction gives a thread eight neighbouring outputs.
 #include "backend/cuda/cuda_dot.cuh"
+#include "backend/cuda/cuda_q8.h"
 
 struct product {
     struct lp_cuda_weight w;
@@ -35,8 +37,7 @@ static __global__ void product_kernel(struct product p, const struct lp_cuda_tab
     }
 }
 
-static void multiply(struct lp_cuda_device *dev, const struct product *p, const char *where) {
-    if (dev->error || p->n_rows == 0 || p->w.n_out == 0) return;
+static void multiply_plain(struct lp_cuda_device *dev, const struct product *p, const char *where) {
     const unsigned pieces = lp_cuda_blocks(p->w.n_out, LP_CUDA_WARPS);
     const dim3 blocks(pieces * lp_cuda_blocks(p->n_rows, p->n_rows == 1 ? 1 : LP_CUDA_DOT_ROWS),
                       (unsigned)p->w.n_mats);
@@ -46,6 +47,68 @@ static void multiply(struct lp_cuda_device *dev, const struct product *p, const 
         product_kernel<LP_CUDA_DOT_ROWS>
             <<<blocks, LP_CUDA_THREADS, 0, dev->stream>>>(*p, dev->tables, pieces);
     LP_CUDA_LAUNCHED(dev, where);
+}
+
+// ---- with rounded activations
+
+// n_rows rows that fit in the scratch.
+static void multiply_slice(struct lp_cuda_device *dev, const struct lp_cuda_q8_kernel *kernel,
+                           const struct lp_weight *w, const struct product *p) {
+    const int64_t x_heads = p->x_head ? w->n_mats : 1;
+    const bool vec =
+        p->n_rows <= LP_CUDA_VEC_ROWS && (kernel->vec_any_alignment || lp_cuda_q8_aligned(w)) &&
+        (size_t)(p->n_rows * x_heads) * lp_cuda_act_bytes(w->n_in, LP_CUDA_ACT_ROUNDS) <=
+            dev->scratch.act_bytes;
+    struct lp_cuda_quantize q = {};
+    q.x = p->x;
+    q.x_row = p->x_row;
+    q.x_head = p->x_head;
+    q.n_rows = p->n_rows;
+    q.n_heads = x_heads;
+    q.n_in = w->n_in;
+    q.layout = vec ? LP_CUDA_ACT_ROUNDS : LP_CUDA_ACT_SUPERBLOCKS;
+    q.out = dev->scratch.act;
+    lp_cuda_quantize_act(dev, &q);
+    struct lp_cuda_q8_job job = {};
+    job.w = w;
+    job.mode = LP_CUDA_Q8_MATMUL;
+    job.x = q.out;
+    job.zero = dev->scratch.zero;
+    job.x_row = x_heads;
+    job.x_head = p->x_head ? 1 : 0;
+    job.bias = p->bias;
+    job.y = p->y;
+    job.y_row = p->y_row;
+    job.y_head = p->y_head;
+    job.accumulate = p->accumulate;
+    job.n_rows = p->n_rows;
+    if (vec)
+        kernel->vec(dev, &job);
+    else
+        kernel->tile(dev, &job, p->n_rows <= 8 ? 8 : p->n_rows <= 16 ? 16 : 32);
+}
+
+static void multiply(struct lp_cuda_device *dev, const struct lp_weight *w, const struct product *p,
+                     const char *where) {
+    if (dev->error || p->n_rows == 0 || p->w.n_out == 0) return;
+    const struct lp_cuda_q8_kernel *kernel =
+        (const struct lp_cuda_q8_kernel *)dev->matmul[w->type]->impl;
+    struct lp_weight used = *w;
+    used.n_mats = p->w.n_mats;
+    const size_t row_bytes =
+        lp_cuda_act_bytes(w->n_in, LP_CUDA_ACT_SUPERBLOCKS) * (size_t)(p->x_head ? used.n_mats : 1);
+    const int64_t most = (int64_t)(dev->scratch.act_bytes / row_bytes);
+    if (!kernel || most == 0) {
+        multiply_plain(dev, p, where);
+        return;
+    }
+    struct product part = *p;
+    for (int64_t first = 0; first < p->n_rows; first += most) {
+        part.n_rows = p->n_rows - first < most ? p->n_rows - first : most;
+        part.x = p->x + first * p->x_row;
+        part.y = p->y + first * p->y_row;
+        multiply_slice(dev, kernel, &used, &part);
+    }
 }
 
 void lp_cuda_matmul(struct lp_device *device, const struct lp_op_matmul *op) {
@@ -59,7 +122,7 @@ void lp_cuda_matmul(struct lp_device *device, const struct lp_op_matmul *op) {
     p.y_row = op->y_stride;
     p.n_rows = op->n_rows;
     p.accumulate = op->accumulate;
-    multiply(lp_cuda_of(device), &p, "matmul");
+    multiply(lp_cuda_of(device), op->w, &p, "matmul");
 }
 
 // ---- y[j] = sum_d W[h][d][j] x[d]: eight j a thread, summed over d as lp_cuda_dot sums its octets
@@ -103,7 +166,7 @@ void lp_cuda_head_matmul(struct lp_device *device, const struct lp_op_head_matmu
     p.y_head = op->y_head_stride;
     p.n_rows = op->n_rows;
     if (!op->transposed) {
-        multiply(dev, &p, "head_matmul");
+        multiply(dev, op->w, &p, "head_matmul");
         return;
     }
     if (dev->error || op->n_rows == 0) return;

@@ -116,7 +116,9 @@ static void matmul_of_every_type(void **state) {
         dev->backend->matmul(dev, &op);
         op.y = want;
         ref->backend->matmul(ref, &op);
-        figure("matmul", info->name, worst(got, want, N_ROWS, N_OUT, N_OUT), 1e-5);
+        // Activations of 8 bits: 1/254 of their group's largest at most, mostly far less in a sum.
+        const bool rounds = !strstr(dev->backend->matmul_kernel(dev, info->id), "dequant");
+        figure("matmul", info->name, worst(got, want, N_ROWS, N_OUT, N_OUT), rounds ? 2e-2 : 1e-5);
         lp_free((void *)(uintptr_t)w.data), lp_free(x);
     }
     dev->backend->close(dev);
