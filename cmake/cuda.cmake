@@ -23,7 +23,8 @@ set(LP_CUDA_SOURCES backend/cuda/cuda_device.c backend/cuda/cuda_elementwise.cu 
                     backend/cuda/cuda_indexer_mma.cu backend/cuda/cuda_mla_prefill.cu
                     backend/cuda/cuda_mla_prefill_sm90.cu backend/cuda/cuda_kernels.c backend/cuda/cuda_quantize_act.cu
                     backend/cuda/cuda_q8_q4_k.cu backend/cuda/cuda_q8_q5_k.cu backend/cuda/cuda_q8_q6_k.cu
-                    backend/cuda/cuda_q8_q8_0.cu)
+                    backend/cuda/cuda_q8_q8_0.cu backend/cuda/cuda_halve_act.cu backend/cuda/cuda_wide_q4_k.cu
+                    backend/cuda/cuda_wide_q5_k.cu backend/cuda/cuda_wide_q6_k.cu backend/cuda/cuda_wide_q8_0.cu)
 string(REGEX REPLACE "-(real|virtual)" "" architectures "${CMAKE_CUDA_ARCHITECTURES}")
 list(JOIN architectures ", " architectures)
 set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_device.c PROPERTIES

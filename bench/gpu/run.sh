@@ -43,6 +43,7 @@ check() {
 }
 
 check check_cuda "$build/tests/check_cuda"
+check check_cuda_wide "$build/tests/check_cuda_wide"
 for op in matmul head_matmul experts elementwise router attention kv_types indexer; do
     check "check_$op" "$build/tests/check_cuda_$op"
 done

@@ -7,7 +7,9 @@
 // What holds for every operation of every backend (tests/kernels/check_*.c):
 //   B1. Activations are float32, row-major; strides count floats, from one row (token) to the next.
 //   B2. A row's result depends on that row alone: not on how many rows are in the call, where it lies
-//       among them, how many threads run, or how the pages of a cache are placed. Bit for bit.
+//       among them, how many threads run, or how the pages of a cache are placed. Bit for bit. (Where a
+//       backend has fix_results, products of quantised weights may depend on the number of rows while
+//       it is off.)
 //   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the bound
 //       that the operation's test states. Kernels for block-quantised weights may round the activation
 //       row to 8 bits per block of 32 (docs/numerics.md); those for floats (F32, F16, BF16, F8_E4M3) may
@@ -384,6 +386,10 @@ struct lp_backend {
 
     // Whether a weight of this type can be used by matmul, head_matmul, experts, embed.
     bool (*supports)(const struct lp_device *dev, lp_type type);
+    // Whether operations called from now on keep rule B2 to the letter: true when a device is opened.
+    // While it is false, products of quantised weights with many rows may take kernels of another
+    // rounding (docs/numerics.md). NULL in a backend that always keeps it.
+    void (*fix_results)(struct lp_device *dev, bool fixed);
     // The kernel that a matmul with this weight type runs ("avx2_q4_k"), for traces and inspect.
     const char *(*matmul_kernel)(const struct lp_device *dev, lp_type type);
     // The same for an attention operation: "gqa", "mla_absorbed", "mla_expanded", "index_select",

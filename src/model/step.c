@@ -214,7 +214,9 @@ static void norm(struct lp_runner *r, const float *x, const float *w, float *y, 
 struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_span *spans,
                                         int32_t n_spans, int64_t n_rows,
                                         const struct lp_step_settings *settings) {
-    return (struct lp_attn_step){.dev = r->model->dev,
+    struct lp_device *dev = r->model->dev;
+    if (dev->backend->fix_results) dev->backend->fix_results(dev, settings->deterministic);
+    return (struct lp_attn_step){.dev = dev,
                                  .kv = r->kv,
                                  .trace = settings->trace,
                                  .step = r->step,

@@ -293,6 +293,10 @@ static const char *staged_matmul_kernel(const struct lp_device *dev, lp_type typ
     const struct staged *s = (const struct staged *)dev;
     return s->real->backend->matmul_kernel(s->real, type);
 }
+static void staged_fix_results(struct lp_device *dev, bool fixed) {
+    struct staged *s = (struct staged *)dev;
+    s->real->backend->fix_results(s->real, fixed);
+}
 static size_t staged_packed_bytes(const struct lp_device *dev, const struct lp_weight *w) {
     (void)dev, (void)w;
     return 0;
@@ -305,6 +309,7 @@ const struct lp_backend cuda_staged = {
     .reserve = staged_reserve,
     .host_memory = true,
     .supports = staged_supports,
+    .fix_results = staged_fix_results,
     .matmul_kernel = staged_matmul_kernel,
     .packed_bytes = staged_packed_bytes,
 #define ROW(name) .name = staged_##name,

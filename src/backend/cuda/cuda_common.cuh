@@ -23,6 +23,24 @@ static inline unsigned lp_cuda_blocks(int64_t n, int64_t each) {
     return (unsigned)((n + each - 1) / each);
 }
 
+// Starts a kernel that calls lp_cuda_wait_for_input, if the device knows that, as soon as the one before
+// lets it: it can fetch weights while that rounds the activations.
+template <class... P, class... A>
+static inline void lp_cuda_start_early(struct lp_cuda_device *dev, void (*kernel)(P...),
+                                       dim3 blocks, unsigned threads, size_t shared, A... args) {
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = blocks;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = dev->stream;
+    config.attrs = &early;
+    config.numAttrs = dev->start_early ? 1 : 0;
+    cudaLaunchKernelEx(&config, kernel, args...); // its error stays for LP_CUDA_LAUNCHED
+}
+
 struct lp_cuda_weight { // lp_weight as a kernel argument
     const uint8_t *data;
     const float *scales; // or NULL

@@ -111,6 +111,7 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
         dev->minor = prop.minor;
         dev->n_multiprocessors = prop.multiProcessorCount;
         dev->shared_bytes = prop.sharedMemPerBlockOptin;
+        dev->start_early = prop.major >= 9;
         lp_cuda_choose_kernels(dev);
         error = lp_cuda_probe_kernels();
         if (error) status = explain_kernels(dev, error, err);
@@ -189,19 +190,24 @@ static size_t max_size(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
+// A row of n values in any of the kernels' forms
+static size_t act_row_bytes(int64_t n) {
+    const size_t halves = (size_t)(n + 1) / 2 * sizeof(float); // float16
+    return max_size(lp_cuda_act_bytes(n, LP_CUDA_ACT_ROUNDS), halves);
+}
+
 // Rounded activations: the rows of a call, as many as fit in ACT_BYTES (one at least: longer calls are
 // cut), of the widest matrix or of all heads; of experts all rows.
 static void take_act(struct lp_cuda_scratch *s, const struct lp_reserve *need, bool *ok) {
     const int32_t of_head = need->latent > need->nope ? need->latent : need->nope;
     const int64_t head_width = of_head > need->v_dim ? of_head : need->v_dim;
-    const size_t rows = (size_t)need->n_rows,
-                 row = lp_cuda_act_bytes(need->max_width, LP_CUDA_ACT_ROUNDS),
-                 heads = (size_t)need->n_heads * lp_cuda_act_bytes(head_width, LP_CUDA_ACT_ROUNDS),
+    const size_t rows = (size_t)need->n_rows, row = act_row_bytes(need->max_width),
+                 heads = (size_t)need->n_heads * act_row_bytes(head_width),
                  one = max_size(row, heads), all = rows * one;
     s->act_bytes = max_size(all < ACT_BYTES ? all : ACT_BYTES, one);
-    if (need->n_experts)
-        s->act_bytes =
-            max_size(s->act_bytes, rows * lp_cuda_act_bytes(need->n_embd, LP_CUDA_ACT_ROUNDS));
+    if (need->n_experts) s->act_bytes = max_size(s->act_bytes, rows * act_row_bytes(need->n_embd));
+    const int64_t each = need->n_used > need->n_heads ? need->n_used : need->n_heads;
+    s->unscale = take(s, need->n_rows, each > 1 ? each : 1, ok);
     s->act = take(s, (int64_t)(s->act_bytes / sizeof(float)), 1, ok);
     s->zero = take(s, (int64_t)(row / sizeof(float)), 1, ok);
     if (s->zero) cudaMemset(s->zero, 0, row);
@@ -231,8 +237,8 @@ static bool take_scratch(struct lp_cuda_scratch *s, const struct lp_reserve *nee
         // Tiles are of 8 pairs at least, and one for each expert may be smaller.
         s->max_tiles = pairs / 8 + (pairs < need->n_experts ? pairs : need->n_experts);
         s->tiles = take(s, 1 + 2 * s->max_tiles, 1, &ok);
-        const size_t row = lp_cuda_act_bytes(need->expert_width, LP_CUDA_ACT_ROUNDS);
-        s->hidden_act = take(s, pairs, (int64_t)(row / sizeof(float)), &ok);
+        s->hidden_act =
+            take(s, pairs, (int64_t)(act_row_bytes(need->expert_width) / sizeof(float)), &ok);
     }
     take_act(s, need, &ok);
     return ok;
@@ -352,6 +358,9 @@ static bool cuda_supports(const struct lp_device *device, lp_type type) {
 static const char *cuda_matmul_kernel(const struct lp_device *device, lp_type type) {
     return ((const struct lp_cuda_device *)device)->matmul[type]->name;
 }
+static void cuda_fix_results(struct lp_device *device, bool fixed) {
+    lp_cuda_of(device)->may_vary = !fixed;
+}
 
 const struct lp_backend lp_backend_cuda = {
     .name = "cuda",
@@ -367,6 +376,7 @@ const struct lp_backend lp_backend_cuda = {
     .memory = cuda_memory,
     .failed = cuda_failed,
     .supports = cuda_supports,
+    .fix_results = cuda_fix_results,
     .matmul_kernel = cuda_matmul_kernel,
     .kernel = lp_cuda_attention_kernel,
     .embed = lp_cuda_embed,

@@ -20,7 +20,8 @@ extern "C" {
 #include "backend/kernels.h"
 
 // What a device has, for the rows of the kernel registry (backend/kernels.h)
-#define LP_CUDA_SM80 1u // asynchronous copies, integer products on the tensor cores
+#define LP_CUDA_SM80 1u  // asynchronous copies, integer products on the tensor cores
+#define LP_CUDA_SM90A 2u // asynchronous products of a warpgroup
 
 // The codebooks of the IQ and FP4 formats in device memory, as quant/codebooks.h has them.
 struct lp_cuda_tables {
@@ -46,9 +47,10 @@ struct lp_cuda_scratch { // device memory, sized by reserve
     int32_t *pairs;      // [n_rows * n_used]: (row, choice) pairs, sorted by expert
     int32_t *pair_begin; // [n_experts + 1]
     int32_t *tiles;      // of the experts' pairs, cuda_q8.h; the number of them first
-    uint8_t *act;        // activations rounded to 8 bits (cuda_q8.h)
-    uint8_t *zero;       // a rounded row of zeros
+    uint8_t *act;        // activations rounded to 8 bits (cuda_q8.h) or to float16 (cuda_wide.h)
+    uint8_t *zero;       // a row of zeros, rounded to 8 bits
     uint8_t *hidden_act; // [n_rows * n_used] rounded rows of hidden
+    float *unscale;      // [max(n_rows * n_heads, n_rows * n_used)]: of rows in float16
     size_t act_bytes;
     int64_t max_tiles, head_group, score_rows, partial_slots;
     size_t bytes;
@@ -70,6 +72,11 @@ struct lp_cuda_device {
     int n_multiprocessors;
     size_t shared_bytes;                           // of a block, at most
     const struct lp_kernel *matmul[LP_TYPE_COUNT]; // the registry's choice for each weight type
+    const struct lp_kernel *wide[LP_TYPE_COUNT];   // for many rows (cuda_wide.h); NULL: none
+    bool start_early;   // it can start a kernel before the one before has ended (sm_90 on)
+    bool may_vary;      // lp_backend.fix_results is off: `wide` may be used
+    int64_t wide_rows;  // least rows of a product
+    int64_t wide_pairs; // least mean pairs of an expert
 };
 
 static inline struct lp_cuda_device *lp_cuda_of(struct lp_device *dev) {
@@ -79,7 +86,7 @@ static inline struct lp_cuda_device *lp_cuda_of(struct lp_device *dev) {
 // Keeps an error, if it is one and the first. False if the device has one.
 bool lp_cuda_note(struct lp_cuda_device *dev, cudaError_t error, const char *where);
 
-// Chooses dev->matmul from the registry (cuda_kernels.c).
+// Chooses dev->matmul and dev->wide from the registry (cuda_kernels.c).
 void lp_cuda_choose_kernels(struct lp_cuda_device *dev);
 
 // Whether this build has kernels for the current device (cuda_elementwise.cu).

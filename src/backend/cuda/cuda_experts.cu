@@ -4,6 +4,7 @@
 // matmul: with activations rounded to 8 bits where the registry has kernels for the types, else plain.
 #include "backend/cuda/cuda_dot.cuh"
 #include "backend/cuda/cuda_q8.h"
+#include "backend/cuda/cuda_wide.h"
 
 #define SORT_THREADS 1024
 
@@ -145,6 +146,7 @@ struct call {
     const struct lp_op_experts *op;
     int64_t first, n_rows, n_pairs; // rows of op, and their pairs
     bool vec;                       // the kernels for few rows; no sorting
+    bool wide;                      // the kernels for many rows
     int tile_rows;
 };
 
@@ -190,30 +192,38 @@ static const struct lp_cuda_q8_kernel *kernel_of(const struct lp_cuda_device *de
     return (const struct lp_cuda_q8_kernel *)dev->matmul[w->type]->impl;
 }
 
-static void round_rows(struct lp_cuda_device *dev, const float *x, int64_t stride, int64_t n_rows,
-                       int64_t n_in, bool vec, uint8_t *out) {
+// x: n_rows rows of n_in values, into the form that the call's kernels take.
+static void round_rows(struct lp_cuda_device *dev, const struct call *c, const float *x,
+                       int64_t stride, int64_t n_rows, int64_t n_in, uint8_t *out) {
+    if (c->wide) {
+        struct lp_cuda_halve h = {};
+        h.x = x;
+        h.x_row = stride;
+        h.n_rows = n_rows;
+        h.n_heads = 1;
+        h.n_in = n_in;
+        h.out = (uint16_t *)out;
+        h.unscale = dev->scratch.unscale;
+        lp_cuda_halve_act(dev, &h);
+        return;
+    }
     struct lp_cuda_quantize q = {};
     q.x = x;
     q.x_row = stride;
     q.n_rows = n_rows;
     q.n_heads = 1;
     q.n_in = n_in;
-    q.layout = vec ? LP_CUDA_ACT_ROUNDS : LP_CUDA_ACT_SUPERBLOCKS;
+    q.layout = c->vec ? LP_CUDA_ACT_ROUNDS : LP_CUDA_ACT_SUPERBLOCKS;
     q.out = out;
     lp_cuda_quantize_act(dev, &q);
 }
 
-static void run_rounded(struct lp_cuda_device *dev, const struct lp_cuda_q8_kernel *kernel,
-                        const struct call *c, bool is_down) {
+static struct lp_cuda_q8_job job_of(const struct lp_cuda_device *dev, const struct call *c,
+                                    bool is_down) {
     const struct lp_op_experts *op = c->op;
-    const int64_t n_experts = op->gate->n_mats, width = op->gate->n_out;
-    struct lp_cuda_scratch *s = &dev->scratch;
+    const struct lp_cuda_scratch *s = &dev->scratch;
+    const int64_t n_experts = op->gate->n_mats;
     struct lp_cuda_q8_job job = {};
-    if (is_down)
-        round_rows(dev, s->hidden, width, c->n_pairs, width, c->vec, s->hidden_act);
-    else
-        round_rows(dev, op->x + c->first * op->x_stride, op->x_stride, c->n_rows, op->gate->n_in,
-                   c->vec, s->act);
     job.w = is_down ? op->down : op->gate;
     job.up = is_down ? NULL : op->up;
     job.mode = is_down ? LP_CUDA_Q8_DOWN : LP_CUDA_Q8_GATE_UP;
@@ -228,10 +238,28 @@ static void run_rounded(struct lp_cuda_device *dev, const struct lp_cuda_q8_kern
     job.n_tiles = s->tiles;
     job.tiles = s->tiles + 1;
     job.max_tiles = c->n_pairs / c->tile_rows + (c->n_pairs < n_experts ? c->n_pairs : n_experts);
-    if (c->vec)
-        kernel->vec(dev, &job);
+    return job;
+}
+
+static void run_rounded(struct lp_cuda_device *dev, const struct call *c, bool is_down) {
+    const struct lp_op_experts *op = c->op;
+    const struct lp_weight *w = is_down ? op->down : op->gate;
+    if (is_down)
+        round_rows(dev, c, dev->scratch.hidden, w->n_in, c->n_pairs, w->n_in,
+                   dev->scratch.hidden_act);
     else
-        kernel->tile(dev, &job, c->tile_rows);
+        round_rows(dev, c, op->x + c->first * op->x_stride, op->x_stride, c->n_rows, w->n_in,
+                   dev->scratch.act);
+    const struct lp_cuda_q8_job job = job_of(dev, c, is_down);
+    if (c->wide) {
+        struct lp_cuda_wide_job wide = {};
+        wide.job = job;
+        wide.unscale = dev->scratch.unscale;
+        ((const struct lp_cuda_wide_kernel *)dev->wide[w->type]->impl)->start(dev, &wide);
+    } else if (c->vec)
+        kernel_of(dev, w)->vec(dev, &job);
+    else
+        kernel_of(dev, w)->tile(dev, &job, c->tile_rows);
 }
 
 // ---- both
@@ -240,30 +268,43 @@ static bool vec_fits(const struct lp_cuda_q8_kernel *kernel, const struct lp_wei
     return kernel && (kernel->vec_any_alignment || lp_cuda_q8_aligned(w));
 }
 
-// Each half by the registry's kernel for its type, as matmul would. Gate and up of different types:
-// plain. One row needs no sorting: each of its experts is met once.
-static void run_rows(struct lp_cuda_device *dev, const struct lp_op_experts *op, int64_t first,
-                     int64_t n_rows) {
-    const struct lp_cuda_q8_kernel *down = kernel_of(dev, op->down),
-                                   *up = op->gate->type == op->up->type ? kernel_of(dev, op->gate)
-                                                                        : NULL;
+static bool wide_fits(const struct lp_cuda_device *dev, const struct lp_weight *w) {
+    return dev->wide[w->type] && lp_cuda_wide_fits(w);
+}
+
+static struct call call_of(const struct lp_cuda_device *dev, const struct lp_op_experts *op,
+                           int64_t first, int64_t n_rows) {
+    const int64_t n_experts = op->gate->n_mats;
     struct call c = {};
     c.op = op;
     c.first = first;
     c.n_rows = n_rows;
     c.n_pairs = n_rows * op->n_used;
-    c.vec =
-        n_rows == 1 && vec_fits(up, op->gate) && vec_fits(up, op->up) && vec_fits(down, op->down);
-    c.tile_rows = c.n_pairs <= 8 * op->gate->n_mats    ? 8
-                  : c.n_pairs <= 16 * op->gate->n_mats ? 16
-                                                       : 32;
+    c.wide = dev->may_vary && c.n_pairs >= dev->wide_pairs * n_experts &&
+             op->gate->type == op->up->type && wide_fits(dev, op->gate) && wide_fits(dev, op->up) &&
+             wide_fits(dev, op->down);
+    const struct lp_cuda_q8_kernel *up = kernel_of(dev, op->gate), *down = kernel_of(dev, op->down);
+    c.vec = n_rows == 1 && !c.wide && op->gate->type == op->up->type && vec_fits(up, op->gate) &&
+            vec_fits(up, op->up) && vec_fits(down, op->down);
+    c.tile_rows = c.wide                        ? LP_CUDA_WIDE_TILE
+                  : c.n_pairs <= 8 * n_experts  ? 8
+                  : c.n_pairs <= 16 * n_experts ? 16
+                                                : 32;
+    return c;
+}
+
+// Each half by the registry's kernel for its type, as matmul would. Gate and up of different types:
+// plain. One row needs no sorting: each of its experts is met once.
+static void run_rows(struct lp_cuda_device *dev, const struct lp_op_experts *op, int64_t first,
+                     int64_t n_rows) {
+    const struct call c = call_of(dev, op, first, n_rows);
     if (!c.vec) sort(dev, &c);
-    if (up)
-        run_rounded(dev, up, &c, false);
+    if (op->gate->type == op->up->type && kernel_of(dev, op->gate))
+        run_rounded(dev, &c, false);
     else
         run_plain(dev, &c, false);
-    if (down)
-        run_rounded(dev, down, &c, true);
+    if (kernel_of(dev, op->down))
+        run_rounded(dev, &c, true);
     else
         run_plain(dev, &c, true);
     combine(dev, op, first, n_rows);

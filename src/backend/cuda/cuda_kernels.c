@@ -1,9 +1,15 @@
 // The registry of the cuda backend's matrix kernels. The order of the table is the preference.
 #include "backend/cuda/cuda_device.h"
 #include "backend/cuda/cuda_q8.h"
+#include "backend/cuda/cuda_wide.h"
 
 #define Q8_ROW(stem, type)                                                                         \
     { "matmul", "cuda_q8_" #stem, LP_TYPE_##type, LP_CUDA_SM80, &lp_cuda_q8_##stem }
+#define WIDE_ROW(stem, type)                                                                       \
+    {                                                                                              \
+        "matmul_wide", "cuda_wide_" #stem "_sm90", LP_TYPE_##type, LP_CUDA_SM90A,                  \
+            &lp_cuda_wide_##stem                                                                   \
+    }
 
 static const struct lp_kernel candidates[] = {
     Q8_ROW(q4_k, Q4_K),
@@ -11,14 +17,26 @@ static const struct lp_kernel candidates[] = {
     Q8_ROW(q6_k, Q6_K),
     Q8_ROW(q8_0, Q8_0),
     {"matmul", "cuda_matmul_dequant", LP_KERNEL_ANY_TYPE, 0, NULL},
+    WIDE_ROW(q4_k, Q4_K),
+    WIDE_ROW(q5_k, Q5_K),
+    WIDE_ROW(q6_k, Q6_K),
+    WIDE_ROW(q8_0, Q8_0),
 };
 
+static const struct lp_kernel *choose(const struct lp_cuda_device *dev, const char *op,
+                                      lp_type type) {
+    struct lp_kernel_query query = {.op = op, .type = type};
+    if (dev->major >= 8) query.features |= LP_CUDA_SM80;
+    if (dev->major == 9 && dev->minor == 0) query.features |= LP_CUDA_SM90A;
+    int i = lp_kernel_choose(candidates, sizeof candidates / sizeof candidates[0], &query);
+    return i < 0 ? NULL : &candidates[i];
+}
+
 void lp_cuda_choose_kernels(struct lp_cuda_device *dev) {
-    const size_t n = sizeof candidates / sizeof candidates[0];
     for (int type = 0; type < LP_TYPE_COUNT; type++) {
-        struct lp_kernel_query query = {
-            .op = "matmul", .type = (lp_type)type, .features = dev->major >= 8 ? LP_CUDA_SM80 : 0};
-        int i = lp_kernel_choose(candidates, n, &query);
-        dev->matmul[type] = &candidates[i < 0 ? (int)n - 1 : i];
+        dev->matmul[type] = choose(dev, "matmul", (lp_type)type);
+        dev->wide[type] = choose(dev, "matmul_wide", (lp_type)type);
     }
+    dev->wide_rows = 64;
+    dev->wide_pairs = 32;
 }

@@ -3,6 +3,7 @@
 // transposed direction gives a thread eight neighbouring outputs.
 #include "backend/cuda/cuda_dot.cuh"
 #include "backend/cuda/cuda_q8.h"
+#include "backend/cuda/cuda_wide.h"
 
 struct product {
     struct lp_cuda_weight w;
@@ -49,7 +50,26 @@ static void multiply_plain(struct lp_cuda_device *dev, const struct product *p, 
     LP_CUDA_LAUNCHED(dev, where);
 }
 
-// ---- with rounded activations
+// ---- with activations of 8 bits
+
+// The call for rows that lie rounded in the scratch.
+static struct lp_cuda_q8_job job_of(const struct lp_cuda_device *dev, const struct lp_weight *w,
+                                    const struct product *p) {
+    struct lp_cuda_q8_job job = {};
+    job.w = w;
+    job.mode = LP_CUDA_Q8_MATMUL;
+    job.x = dev->scratch.act;
+    job.zero = dev->scratch.zero;
+    job.x_row = p->x_head ? w->n_mats : 1;
+    job.x_head = p->x_head ? 1 : 0;
+    job.bias = p->bias;
+    job.y = p->y;
+    job.y_row = p->y_row;
+    job.y_head = p->y_head;
+    job.accumulate = p->accumulate;
+    job.n_rows = p->n_rows;
+    return job;
+}
 
 // n_rows rows that fit in the scratch.
 static void multiply_slice(struct lp_cuda_device *dev, const struct lp_cuda_q8_kernel *kernel,
@@ -69,36 +89,55 @@ static void multiply_slice(struct lp_cuda_device *dev, const struct lp_cuda_q8_k
     q.layout = vec ? LP_CUDA_ACT_ROUNDS : LP_CUDA_ACT_SUPERBLOCKS;
     q.out = dev->scratch.act;
     lp_cuda_quantize_act(dev, &q);
-    struct lp_cuda_q8_job job = {};
-    job.w = w;
-    job.mode = LP_CUDA_Q8_MATMUL;
-    job.x = q.out;
-    job.zero = dev->scratch.zero;
-    job.x_row = x_heads;
-    job.x_head = p->x_head ? 1 : 0;
-    job.bias = p->bias;
-    job.y = p->y;
-    job.y_row = p->y_row;
-    job.y_head = p->y_head;
-    job.accumulate = p->accumulate;
-    job.n_rows = p->n_rows;
+    const struct lp_cuda_q8_job job = job_of(dev, w, p);
     if (vec)
         kernel->vec(dev, &job);
     else
         kernel->tile(dev, &job, p->n_rows <= 8 ? 8 : p->n_rows <= 16 ? 16 : 32);
 }
 
+// ---- with activations in float16
+
+static const struct lp_cuda_wide_kernel *wide_kernel(const struct lp_cuda_device *dev,
+                                                     const struct lp_weight *w, int64_t n_rows) {
+    const struct lp_kernel *kernel = dev->wide[w->type];
+    if (!kernel || !dev->may_vary || n_rows < dev->wide_rows || !lp_cuda_wide_fits(w)) return NULL;
+    return (const struct lp_cuda_wide_kernel *)kernel->impl;
+}
+
+static void multiply_wide(struct lp_cuda_device *dev, const struct lp_cuda_wide_kernel *kernel,
+                          const struct lp_weight *w, const struct product *p) {
+    const int64_t x_heads = p->x_head ? w->n_mats : 1;
+    struct lp_cuda_halve h = {};
+    h.x = p->x;
+    h.x_row = p->x_row;
+    h.x_head = p->x_head;
+    h.n_rows = p->n_rows;
+    h.n_heads = x_heads;
+    h.n_in = w->n_in;
+    h.out = (uint16_t *)dev->scratch.act;
+    h.unscale = dev->scratch.unscale;
+    lp_cuda_halve_act(dev, &h);
+    struct lp_cuda_wide_job wide = {};
+    wide.unscale = h.unscale;
+    wide.job = job_of(dev, w, p);
+    kernel->start(dev, &wide);
+}
+
 static void multiply(struct lp_cuda_device *dev, const struct lp_weight *w, const struct product *p,
                      const char *where) {
     if (dev->error || p->n_rows == 0 || p->w.n_out == 0) return;
+    const struct lp_cuda_wide_kernel *wide = wide_kernel(dev, w, p->n_rows);
     const struct lp_cuda_q8_kernel *kernel =
         (const struct lp_cuda_q8_kernel *)dev->matmul[w->type]->impl;
     struct lp_weight used = *w;
     used.n_mats = p->w.n_mats;
-    const size_t row_bytes =
-        lp_cuda_act_bytes(w->n_in, LP_CUDA_ACT_SUPERBLOCKS) * (size_t)(p->x_head ? used.n_mats : 1);
-    const int64_t most = (int64_t)(dev->scratch.act_bytes / row_bytes);
-    if (!kernel || most == 0) {
+    const size_t row_bytes = wide ? (size_t)w->n_in * sizeof(uint16_t)
+                                  : lp_cuda_act_bytes(w->n_in, LP_CUDA_ACT_SUPERBLOCKS);
+    const int64_t fit =
+                      (int64_t)(dev->scratch.act_bytes / row_bytes) / (p->x_head ? used.n_mats : 1),
+                  most = wide && fit > dev->sizes.n_rows ? dev->sizes.n_rows : fit;
+    if ((!kernel && !wide) || most == 0) {
         multiply_plain(dev, p, where);
         return;
     }
@@ -107,7 +146,10 @@ static void multiply(struct lp_cuda_device *dev, const struct lp_weight *w, cons
         part.n_rows = p->n_rows - first < most ? p->n_rows - first : most;
         part.x = p->x + first * p->x_row;
         part.y = p->y + first * p->y_row;
-        multiply_slice(dev, kernel, &used, &part);
+        if (wide)
+            multiply_wide(dev, wide, &used, &part);
+        else
+            multiply_slice(dev, kernel, &used, &part);
     }
 }
 

@@ -57,8 +57,8 @@ static void lp_cuda_vec_start(struct lp_cuda_device *dev, const struct lp_cuda_v
     lp_cuda_allow_shared(dev,
                          (const void *)lp_cuda_vec_kernel<F, N, WARPS, STAGES, SPLIT, MODE, BLOCKS>,
                          SHARED, &allowed);
-    lp_cuda_vec_kernel<F, N, WARPS, STAGES, SPLIT, MODE, BLOCKS>
-        <<<blocks, WARPS * LP_CUDA_WARP, SHARED, dev->stream>>>(*k);
+    lp_cuda_start_early(dev, lp_cuda_vec_kernel<F, N, WARPS, STAGES, SPLIT, MODE, BLOCKS>,
+                        dim3(blocks), WARPS * LP_CUDA_WARP, SHARED, *k);
     LP_CUDA_LAUNCHED(dev, "a product of 8-bit rows");
 }
 
@@ -127,8 +127,8 @@ static void lp_cuda_tile_start(struct lp_cuda_device *dev, const struct lp_cuda_
     lp_cuda_allow_shared(dev,
                          (const void *)lp_cuda_tile_kernel<F, M, NT, STAGES, ALIGNED, MODE, BLOCKS>,
                          SHARED, &allowed);
-    lp_cuda_tile_kernel<F, M, NT, STAGES, ALIGNED, MODE, BLOCKS>
-        <<<blocks, LP_CUDA_TILE_WARPS * LP_CUDA_WARP, SHARED, dev->stream>>>(k);
+    lp_cuda_start_early(dev, lp_cuda_tile_kernel<F, M, NT, STAGES, ALIGNED, MODE, BLOCKS>, blocks,
+                        LP_CUDA_TILE_WARPS * LP_CUDA_WARP, SHARED, k);
     LP_CUDA_LAUNCHED(dev, "a product of 8-bit tiles");
 }
 

@@ -279,6 +279,7 @@ static __global__ void __launch_bounds__(LP_CUDA_TILE_WARPS *LP_CUDA_WARP, BLOCK
     };
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++) fetch();
+    lp_cuda_wait_for_input();
 
     float value[M][NT][4] = {};
     int slot = 0;

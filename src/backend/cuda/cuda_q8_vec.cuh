@@ -203,6 +203,7 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     };
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++) fetch();
+    lp_cuda_wait_for_input();
 
     int slot = 0, turn = 0;
     for (int64_t unit0 = (int64_t)blockIdx.x * groups; unit0 < k.n_units;

@@ -1,5 +1,6 @@
 // Activations to 8 bits: the bytes and scales of cpu_quantize_act.h, in the layouts of cuda_q8.h.
 #include "backend/cuda/cuda_common.cuh"
+#include "backend/cuda/cuda_ptx.cuh"
 #include "backend/cuda/cuda_q8.h"
 
 #define TINY 0x1p-110f // below: 127 / amax may overflow
@@ -55,6 +56,7 @@ static __device__ inline size_t scale_at(enum lp_cuda_act_layout layout, int b, 
 // zeros.
 static __global__ void quantize_kernel(const struct lp_cuda_quantize k, int n_groups,
                                        size_t row_bytes) {
+    lp_cuda_let_next_start(); // the product that reads these rows
     const int at = (int)((blockIdx.x * blockDim.x + threadIdx.x) / LANES),
               lane = threadIdx.x % LANES;
     const int group = at < n_groups ? at : n_groups - 1;

@@ -1,0 +1,4 @@
+// Products of many rows with Q4_K weights.
+#include "backend/cuda/cuda_wide.cuh"
+
+LP_CUDA_WIDE_KERNEL(q4_k);
