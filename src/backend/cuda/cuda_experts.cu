@@ -215,6 +215,7 @@ static void round_rows(struct lp_cuda_device *dev, const struct call *c, const f
     q.n_in = n_in;
     q.layout = c->vec ? LP_CUDA_ACT_ROUNDS : LP_CUDA_ACT_SUPERBLOCKS;
     q.out = out;
+    q.hold_next = true;
     lp_cuda_quantize_act(dev, &q);
 }
 
@@ -284,8 +285,9 @@ static struct call call_of(const struct lp_cuda_device *dev, const struct lp_op_
              op->gate->type == op->up->type && wide_fits(dev, op->gate) && wide_fits(dev, op->up) &&
              wide_fits(dev, op->down);
     const struct lp_cuda_q8_kernel *up = kernel_of(dev, op->gate), *down = kernel_of(dev, op->down);
-    c.vec = n_rows == 1 && !c.wide && op->gate->type == op->up->type && vec_fits(up, op->gate) &&
-            vec_fits(up, op->up) && vec_fits(down, op->down);
+    c.vec = (n_rows == 1 || 4 * c.n_pairs <= n_experts) && !c.wide &&
+            op->gate->type == op->up->type && vec_fits(up, op->gate) && vec_fits(up, op->up) &&
+            vec_fits(down, op->down);
     c.tile_rows = c.wide                        ? LP_CUDA_WIDE_TILE
                   : c.n_pairs <= 8 * n_experts  ? 8
                   : c.n_pairs <= 16 * n_experts ? 16
@@ -294,7 +296,7 @@ static struct call call_of(const struct lp_cuda_device *dev, const struct lp_op_
 }
 
 // Each half by the registry's kernel for its type, as matmul would. Gate and up of different types:
-// plain. One row needs no sorting: each of its experts is met once.
+// plain. Few rows need no sorting: each of their experts is met once, or nearly so.
 static void run_rows(struct lp_cuda_device *dev, const struct lp_op_experts *op, int64_t first,
                      int64_t n_rows) {
     const struct call c = call_of(dev, op, first, n_rows);

@@ -25,7 +25,7 @@ extern "C" {
 #define LP_CUDA_SUPERBLOCK 256
 #define LP_CUDA_ROUND 8     // superblocks
 #define LP_CUDA_MAX_PARTS 4 // of a row, that different warps may take
-#define LP_CUDA_VEC_ROWS 4  // most activation rows of the kernel for few
+#define LP_CUDA_VEC_ROWS 2  // most activation rows of the kernel for few
 
 // Where a rounded row's values lie. Both hold, of a superblock, 256 int8 and (d, d * sum of q) of its
 // eight groups: 320 bytes.
@@ -54,6 +54,9 @@ struct lp_cuda_quantize {
     int64_t x_row, x_head, n_rows, n_heads, n_in;
     enum lp_cuda_act_layout layout;
     uint8_t *out;
+    // The product behind reads more than weights before it waits for its input (experts: who chose
+    // whom), so it may not start before the kernels in front of this one have ended.
+    bool hold_next;
 };
 void lp_cuda_quantize_act(struct lp_cuda_device *dev, const struct lp_cuda_quantize *q);
 

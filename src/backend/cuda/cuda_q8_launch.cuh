@@ -5,8 +5,9 @@
 #include "backend/cuda/cuda_q8_tile.cuh"
 #include "backend/cuda/cuda_q8_vec.cuh"
 
-#define LP_CUDA_SHARED_HALF                                                                        \
-    (112 << 10) // two blocks of this fit on a multiprocessor of sm_80 and 90
+// Shared memory of a multiprocessor of sm_90 for all its blocks; what each of two may have
+#define LP_CUDA_SHARED_ALL (224 << 10)
+#define LP_CUDA_SHARED_HALF (112 << 10)
 
 static inline int lp_cuda_parts(int rounds) {
     return rounds < LP_CUDA_MAX_PARTS ? rounds : LP_CUDA_MAX_PARTS;
@@ -63,15 +64,21 @@ static void lp_cuda_vec_start(struct lp_cuda_device *dev, const struct lp_cuda_v
 }
 
 // Warps of a block, and stages: what is in flight must cover the memory's latency, what is left of
-// shared memory the rounded activations in the L1 cache.
+// shared memory the rounded activations in the L1 cache. Measured on an H200
+// (bench/kernels/bench_cuda_matmul.cu): blocks that stay until the work is done are a tenth faster while
+// it is a few units a warp, the same above.
 template <class F, int N, int MODE>
 static void lp_cuda_vec_mode(struct lp_cuda_device *dev, const struct lp_cuda_q8_job *job) {
+    constexpr int WARPS = 4, STAGES = lp_cuda_vec_sizes<F>::ALIGNED ? 3 : 2,
+                  FIT = LP_CUDA_SHARED_ALL / (WARPS * STAGES * lp_cuda_vec_sizes<F>::STAGE),
+                  BLOCKS = FIT < 4 ? FIT : 4;
     const struct lp_cuda_vec_work k = lp_cuda_vec_work_of(job);
-    const int64_t resident = 16 * (int64_t)dev->n_multiprocessors; // warps
-    if (k.parts > 1 && k.n_units < 2 * resident)
-        lp_cuda_vec_start<F, N, 12, 2, true, MODE, N == 1 ? 2 : 1>(dev, &k, 0);
+    const int64_t resident = (int64_t)BLOCKS * dev->n_multiprocessors;
+    if (k.parts > 1 && k.n_units < 2 * WARPS * resident / 3)
+        lp_cuda_vec_start<F, N, 12, 2, true, MODE, 1>(dev, &k, 0);
     else
-        lp_cuda_vec_start<F, N, 4, 3, false, MODE, 4>(dev, &k, 0);
+        lp_cuda_vec_start<F, N, WARPS, STAGES, false, MODE, 4>(
+            dev, &k, k.n_units < 4 * WARPS * resident ? (unsigned)resident : 0);
 }
 
 template <class F>
@@ -83,12 +90,8 @@ static void lp_cuda_vec_any(struct lp_cuda_device *dev, const struct lp_cuda_q8_
         lp_cuda_vec_mode<F, 1, LP_CUDA_Q8_DOWN>(dev, job);
     else if (job->n_rows == 1)
         lp_cuda_vec_mode<F, 1, LP_CUDA_Q8_MATMUL>(dev, job);
-    else if (job->n_rows == 2)
-        lp_cuda_vec_mode<F, 2, LP_CUDA_Q8_MATMUL>(dev, job);
-    else if (job->n_rows == 3)
-        lp_cuda_vec_mode<F, 3, LP_CUDA_Q8_MATMUL>(dev, job);
     else
-        lp_cuda_vec_mode<F, 4, LP_CUDA_Q8_MATMUL>(dev, job);
+        lp_cuda_vec_mode<F, LP_CUDA_VEC_ROWS, LP_CUDA_Q8_MATMUL>(dev, job);
 }
 
 template <class F, int M, int NT, int STAGES, bool ALIGNED, int MODE, int BLOCKS>
@@ -134,7 +137,7 @@ static void lp_cuda_tile_start(struct lp_cuda_device *dev, const struct lp_cuda_
 
 // Rows of weights and stages so that two blocks fit on a multiprocessor.
 template <class F, int NT, bool ALIGNED> struct lp_cuda_tile_shape {
-    static constexpr int M = F::BYTES <= 176 ? 2 : 1;
+    static constexpr int M = F::BYTES <= 176 || NT == 4 ? 2 : 1;
     static constexpr int BLOCK_STAGE =
         LP_CUDA_TILE_WARPS * 16 * M * lp_cuda_tile_sizes<F, ALIGNED>::ROW;
     static constexpr int LEFT = LP_CUDA_SHARED_HALF - LP_CUDA_TILE_WARPS * 16 * M * 8 * NT * 4;

@@ -50,11 +50,11 @@ static __device__ inline lp_cuda_tile_place lp_cuda_tile_of(const struct lp_cuda
         p.row0 = (int)(blockIdx.x / k.token_tiles) * ROWS;
     } else {
         p.row0 = (int)blockIdx.x * ROWS;
-        p.any = (int)blockIdx.y < *k.n_tiles;
+        p.any = (int)blockIdx.y < __ldcg(k.n_tiles);
         if (!p.any) return p;
-        p.mat = k.tiles[2 * blockIdx.y];
-        p.first = k.tiles[2 * blockIdx.y + 1];
-        end = k.pair_begin[p.mat + 1];
+        p.mat = __ldcg(k.tiles + 2 * blockIdx.y);
+        p.first = __ldcg(k.tiles + 2 * blockIdx.y + 1);
+        end = __ldcg(k.pair_begin + p.mat + 1);
     }
     p.n = end - p.first < 8 * NT ? end - p.first : 8 * NT;
     p.last = (int)k.w.n_out - 1 - p.row0;
@@ -72,7 +72,8 @@ static __device__ inline const uint8_t *lp_cuda_tile_x(const struct lp_cuda_tile
     if (MODE == LP_CUDA_Q8_MATMUL)
         row = (p.first + i) * k.x_row + p.mat * k.x_head;
     else
-        row = MODE == LP_CUDA_Q8_GATE_UP ? k.pairs[p.first + i] / k.n_used : k.pairs[p.first + i];
+        row = MODE == LP_CUDA_Q8_GATE_UP ? __ldcg(k.pairs + p.first + i) / k.n_used
+                                         : __ldcg(k.pairs + p.first + i);
     return k.x + (size_t)row * k.x_bytes;
 }
 
@@ -230,9 +231,9 @@ static __device__ inline void lp_cuda_tile_store(const struct lp_cuda_tile_work 
         if (MODE == LP_CUDA_Q8_GATE_UP) {
             const float up = lp_cuda_tile_sum(sums + t * ROWS + OUT + r, ALL) *
                              lp_cuda_weight_scale(k.up, p.mat);
-            k.y[k.pairs[p.first + t] * k.w.n_out + row] = lp_cuda_silu_mul(value, up);
+            k.y[__ldcg(k.pairs + p.first + t) * k.w.n_out + row] = lp_cuda_silu_mul(value, up);
         } else if (MODE == LP_CUDA_Q8_DOWN) {
-            k.y[k.pairs[p.first + t] * k.w.n_out + row] = value;
+            k.y[__ldcg(k.pairs + p.first + t) * k.w.n_out + row] = value;
         } else {
             float *y = k.y + (p.first + t) * k.y_row + p.mat * k.y_head + row;
             const float sum = k.bias ? value + k.bias[row] : value;
@@ -245,6 +246,7 @@ template <class F, int M, int NT, int STAGES, bool ALIGNED, int MODE, int BLOCKS
 static __global__ void __launch_bounds__(LP_CUDA_TILE_WARPS *LP_CUDA_WARP, BLOCKS)
     lp_cuda_tile_kernel(const struct lp_cuda_tile_work k) {
     typedef struct lp_cuda_tile_sizes<F, ALIGNED> S;
+    lp_cuda_let_next_start();
     extern __shared__ uint4 lp_cuda_shared[];
     constexpr int ROWS = 16 * M, STAGE = ROWS * S::ROW;
     constexpr int OUT = MODE == LP_CUDA_Q8_GATE_UP ? ROWS / 2 : ROWS;

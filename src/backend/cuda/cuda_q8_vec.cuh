@@ -88,7 +88,7 @@ template <int MODE>
 static __device__ inline const uint8_t *lp_cuda_vec_row(const struct lp_cuda_vec_work &k,
                                                         int64_t unit, int r) {
     const int item = (int)(unit / k.strips), strip = (int)(unit % k.strips);
-    const int64_t mat = MODE == LP_CUDA_Q8_MATMUL ? item : k.ids[item];
+    const int64_t mat = MODE == LP_CUDA_Q8_MATMUL ? item : __ldcg(k.ids + item);
     const bool is_up = MODE == LP_CUDA_Q8_GATE_UP && r >= LP_CUDA_STRIP / 2;
     int64_t row = MODE == LP_CUDA_Q8_GATE_UP
                       ? (int64_t)strip * (LP_CUDA_STRIP / 2) + r % (LP_CUDA_STRIP / 2)
@@ -103,7 +103,7 @@ static __device__ inline void lp_cuda_vec_store(const struct lp_cuda_vec_work &k
                                                 const float (&total)[N]) {
     const int lane = threadIdx.x % LP_CUDA_WARP, r = lane / 8, j = lane % 8;
     const int item = (int)(unit / k.strips), strip = (int)(unit % k.strips);
-    const int64_t mat = MODE == LP_CUDA_Q8_MATMUL ? item : k.ids[item];
+    const int64_t mat = MODE == LP_CUDA_Q8_MATMUL ? item : __ldcg(k.ids + item);
     if (MODE == LP_CUDA_Q8_GATE_UP) {
         const float scale = lp_cuda_weight_scale(r < LP_CUDA_STRIP / 2 ? k.w : k.up, mat);
         const float value = total[0] * scale;
@@ -170,6 +170,7 @@ template <class F, int N, int WARPS, int STAGES, bool SPLIT, int MODE, int BLOCK
 static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     lp_cuda_vec_kernel(const struct lp_cuda_vec_work k) {
     typedef struct lp_cuda_vec_sizes<F> S;
+    lp_cuda_let_next_start();
     extern __shared__ uint4 lp_cuda_shared[];
     __shared__ float of_part[SPLIT ? 2 : 1][SPLIT ? WARPS : 1][N][LP_CUDA_WARP];
     const int warp = threadIdx.x / LP_CUDA_WARP, lane = threadIdx.x % LP_CUDA_WARP;

@@ -56,7 +56,9 @@ static __device__ inline size_t scale_at(enum lp_cuda_act_layout layout, int b, 
 // zeros.
 static __global__ void quantize_kernel(const struct lp_cuda_quantize k, int n_groups,
                                        size_t row_bytes) {
-    lp_cuda_let_next_start(); // the product that reads these rows
+    if (!k.hold_next) lp_cuda_let_next_start(); // the product fetches weights meanwhile
+    lp_cuda_wait_for_input();
+    if (k.hold_next) lp_cuda_let_next_start();
     const int at = (int)((blockIdx.x * blockDim.x + threadIdx.x) / LANES),
               lane = threadIdx.x % LANES;
     const int group = at < n_groups ? at : n_groups - 1;
@@ -100,7 +102,8 @@ void lp_cuda_quantize_act(struct lp_cuda_device *dev, const struct lp_cuda_quant
         part.x = q->x + first / q->n_heads * q->x_row;
         part.out = q->out + (size_t)first * row_bytes;
         const dim3 blocks(lp_cuda_blocks((int64_t)n_groups * LANES, LP_CUDA_THREADS), (unsigned)n);
-        quantize_kernel<<<blocks, LP_CUDA_THREADS, 0, dev->stream>>>(part, n_groups, row_bytes);
+        lp_cuda_start_early(dev, quantize_kernel, blocks, LP_CUDA_THREADS, 0, part, n_groups,
+                            row_bytes);
         LP_CUDA_LAUNCHED(dev, "rounding of activations");
     }
 }
