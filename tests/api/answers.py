@@ -7,6 +7,7 @@ import random
 import re
 import subprocess
 
+import client
 from client import ADD, ADD_ANSWER, TIMEOUT_S, raw_exchange
 
 
@@ -164,7 +165,7 @@ def check_stop_texts_are_cut_alike(s):
     rng = random.Random(5)
     prompts = ["Once upon a time", "1, 2, 3,", ADD, "[gMASK]<sop><|user|>719+594<|assistant|><think>", "The capital of"]
     n = 0
-    while n < 100:
+    while n < 100 * client.SHARE:
         fields = {"prompt": rng.choice(prompts), "max_tokens": 24, "temperature": rng.choice((0, 1.0)),
                   "seed": rng.randrange(1000)}
         full = s.text(**fields)

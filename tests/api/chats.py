@@ -6,6 +6,7 @@ import pathlib
 import random
 import re
 
+import client
 from client import parse_stream
 
 SKILLS = pathlib.Path(__file__).resolve().parent.parent / "mini" / "skills.jsonl"
@@ -87,7 +88,7 @@ def check_descriptions_of_tools_change_no_grammar(s):
         for call in message.get("tool_calls", []):
             assert call["function"]["name"] in ("get_weather", "calculator"), message
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        list(pool.map(one, range(40)))
+        list(pool.map(one, range(int(40 * client.SHARE))))
     text = chat(s, [{"role": "user", "content": "What is 12 + 7?"}], max_tokens=60)[0]
     assert text["content"] is not None, text
 

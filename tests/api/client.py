@@ -10,6 +10,7 @@ import tempfile
 import time
 
 TIMEOUT_S = 120
+SHARE = 1.0  # of the rounds with random values
 ADD = "[gMASK]<sop><|user|>706 + 31<|assistant|></think>"
 ADD_ANSWER = "706 + 31 = 737"
 

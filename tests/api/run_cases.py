@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """API tests against live servers: tests/api/*.case, the checks of answers.py, chats.py and serving.py.
 
-    run_cases.py LIMPID MODEL [--only WORD] [-- OPTIONS OF limpid serve]
+    run_cases.py LIMPID MODEL [--only WORD] [--sanitizer] [-- OPTIONS OF limpid serve]
+
+--sanitizer: checks that repeat themselves with random values do so less often, for a slow build.
 
 A .case file holds requests, each with what is expected of the answer:
 
@@ -32,6 +34,7 @@ import traceback
 
 import answers
 import chats
+import client
 import serving
 from client import Server, parse_stream
 
@@ -138,6 +141,8 @@ def main():
     options = arguments[arguments.index("--") + 1:] if "--" in arguments else []
     arguments = arguments[:arguments.index("--")] if "--" in arguments else arguments
     only = arguments[arguments.index("--only") + 1] if "--only" in arguments else ""
+    if "--sanitizer" in arguments:
+        client.SHARE = 0.2
     limpid, model = arguments[:2]
     if not pathlib.Path(model).exists():
         print(f"skipped: there is no {model}")
