@@ -114,10 +114,10 @@ lp_latent90_score(const struct lp_cuda_latent_launch &a, const struct lp_latent_
         }
         lp_cuda_wgmma_publish();
         lp_cuda_barrier_arrive(LP_LATENT90_READY + place, LP_LATENT90_THREADS);
-        if (shared_keys) {
+        if (shared_keys) { // a row's two threads have read its mark (lp_latent_clear); next tile's come behind
+            __syncwarp();
+            if (threadIdx.x % 2 == 0) state->stats.spoiled[threadIdx.x % LP_LATENT90_GROUP / 2] = 0;
             lp_cuda_barrier_wait(LP_LATENT90_SCORED, LP_LATENT90_GROUP);
-            if (threadIdx.x % LP_LATENT90_GROUP < LP_CUDA_LATENT_KEYS)
-                state->stats.spoiled[threadIdx.x % LP_LATENT90_GROUP] = 0;
         }
     }
 }
@@ -198,7 +198,7 @@ static __device__ __forceinline__ void lp_latent90_attend(const struct lp_cuda_l
     struct lp_latent_loader loader;
     if (group < 2) {
         lp_latent_begin(&loader, a, b);
-        for (int place = 0; place < 2; place++)
+        for (int place = 0; place < 2 && place < n_tiles; place++)
             lp_latent90_copy(&loader, a, b, tiles_at, state, place);
     }
     lp_latent_load_queries<TYPE>(a, b, shared, state->stats.factors, LP_LATENT90_THREADS);
