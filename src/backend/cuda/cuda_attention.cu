@@ -283,7 +283,7 @@ static void expand(struct lp_device *device, const struct lp_weight *w, bool tra
     op.y_row_stride = width;
     op.y_head_stride = n_keys * width;
     op.n_rows = n_keys;
-    lp_cuda_head_matmul(device, &op);
+    lp_cuda_head_matmul_plain(device, &op); // 8 bits are too few for rows that the cache has in 16
 }
 
 void lp_cuda_mla_expanded(struct lp_device *device, const struct lp_op_mla_expanded *op) {

@@ -99,6 +99,8 @@ LP_CUDA_OP(layer_norm);
 LP_CUDA_OP(rope);
 LP_CUDA_OP(matmul);
 LP_CUDA_OP(head_matmul);
+// The same without rounding the activations, whatever the registry has.
+void lp_cuda_head_matmul_plain(struct lp_device *, const struct lp_op_head_matmul *);
 LP_CUDA_OP(add);
 LP_CUDA_OP(silu_mul);
 LP_CUDA_OP(cache_write);

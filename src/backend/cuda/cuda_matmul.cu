@@ -196,8 +196,8 @@ static __global__ void transposed_kernel(struct product p, const struct lp_cuda_
         if (j < left) y[j] = (float)((total[j] + part[j]) * scale);
 }
 
-void lp_cuda_head_matmul(struct lp_device *device, const struct lp_op_head_matmul *op) {
-    struct lp_cuda_device *dev = lp_cuda_of(device);
+static void head_product(struct lp_cuda_device *dev, const struct lp_op_head_matmul *op,
+                         bool plain) {
     struct product p = {};
     p.w = lp_cuda_weight_of(op->w);
     p.x = op->x;
@@ -207,14 +207,26 @@ void lp_cuda_head_matmul(struct lp_device *device, const struct lp_op_head_matmu
     p.y_row = op->y_row_stride;
     p.y_head = op->y_head_stride;
     p.n_rows = op->n_rows;
-    if (!op->transposed) {
+    if (!op->transposed && !plain) {
         multiply(dev, op->w, &p, "head_matmul");
         return;
     }
     if (dev->error || op->n_rows == 0) return;
+    if (!op->transposed) {
+        multiply_plain(dev, &p, "head_matmul");
+        return;
+    }
     const int threads = 64;
     const unsigned pieces = lp_cuda_blocks(op->w->n_in, 8 * threads);
     const dim3 blocks(pieces * (unsigned)op->n_rows, (unsigned)op->w->n_mats);
     transposed_kernel<<<blocks, threads, 0, dev->stream>>>(p, dev->tables, pieces);
     LP_CUDA_LAUNCHED(dev, "head_matmul");
+}
+
+void lp_cuda_head_matmul(struct lp_device *device, const struct lp_op_head_matmul *op) {
+    head_product(lp_cuda_of(device), op, false);
+}
+
+void lp_cuda_head_matmul_plain(struct lp_device *device, const struct lp_op_head_matmul *op) {
+    head_product(lp_cuda_of(device), op, true);
 }
