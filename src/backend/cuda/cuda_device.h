@@ -20,8 +20,9 @@ extern "C" {
 #include "backend/kernels.h"
 
 // What a device has, for the rows of the kernel registry (backend/kernels.h)
-#define LP_CUDA_SM80 1u  // asynchronous copies, integer products on the tensor cores
-#define LP_CUDA_SM90A 2u // asynchronous products of a warpgroup
+#define LP_CUDA_SM80 1u        // asynchronous copies, integer products on the tensor cores
+#define LP_CUDA_SM90A 2u       // asynchronous products of a warpgroup
+#define LP_CUDA_SHARED_227K 4u // of shared memory for a block: sm_90, sm_100; not 80, 89, 120
 
 // The codebooks of the IQ and FP4 formats in device memory, as quant/codebooks.h has them.
 struct lp_cuda_tables {

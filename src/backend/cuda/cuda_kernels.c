@@ -4,7 +4,10 @@
 #include "backend/cuda/cuda_wide.h"
 
 #define Q8_ROW(stem, type)                                                                         \
-    { "matmul", "cuda_q8_" #stem, LP_TYPE_##type, LP_CUDA_SM80, &lp_cuda_q8_##stem }
+    {                                                                                              \
+        "matmul", "cuda_q8_" #stem, LP_TYPE_##type, LP_CUDA_SM80 | LP_CUDA_SHARED_227K,            \
+            &lp_cuda_q8_##stem                                                                     \
+    }
 #define WIDE_ROW(stem, type)                                                                       \
     {                                                                                              \
         "matmul_wide", "cuda_wide_" #stem "_sm90", LP_TYPE_##type, LP_CUDA_SM90A,                  \
@@ -28,6 +31,7 @@ static const struct lp_kernel *choose(const struct lp_cuda_device *dev, const ch
     struct lp_kernel_query query = {.op = op, .type = type};
     if (dev->major >= 8) query.features |= LP_CUDA_SM80;
     if (dev->major == 9 && dev->minor == 0) query.features |= LP_CUDA_SM90A;
+    if (dev->shared_bytes >= (size_t)227 << 10) query.features |= LP_CUDA_SHARED_227K;
     int i = lp_kernel_choose(candidates, sizeof candidates / sizeof candidates[0], &query);
     return i < 0 ? NULL : &candidates[i];
 }
