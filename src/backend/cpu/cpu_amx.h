@@ -13,6 +13,7 @@ struct lp_cpu_amx_shapes {
     uint8_t rows[16];
 };
 
+extern const struct lp_cpu_amx_shapes lp_cpu_amx_whole; // eight tiles of 16 rows of 64 bytes
 extern _Thread_local const struct lp_cpu_amx_shapes *lp_cpu_amx_set; // what this thread's tiles are
 
 // shapes: static. (GCC takes the instruction to read eight bytes only, and would not store the rest of an

@@ -20,12 +20,6 @@
 #define STEP 64 // values of a tile's row
 #define SIDE 16
 
-static const struct lp_cpu_amx_shapes whole_tiles = {
-    .palette = 1,
-    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
-};
-
 static bool round_rows(const float *x, ptrdiff_t ldx, int m, int k, int16_t *out, ptrdiff_t ldo,
                        float *scale) {
     const bool usual = lp_cpu_fixed16_vnni.round_rows(x, ldx, m, k, out, ldo, scale);
@@ -118,7 +112,7 @@ INLINE void product_tile(int n, int k, const int16_t *a, ptrdiff_t lda, const fl
 static void multiply(int m, int n, int k, const int16_t *a, ptrdiff_t lda, const float *a_scale,
                      const int32_t *b, ptrdiff_t ldb, const float *b_scale, float *c, ptrdiff_t ldc,
                      bool add) {
-    lp_cpu_amx_configure(&whole_tiles);
+    lp_cpu_amx_configure(&lp_cpu_amx_whole);
     for (int i = 0; i < m; i += SIDE) {
         const int n_rows = m - i < SIDE ? m - i : SIDE;
         const int16_t *rows = a + i * lda;

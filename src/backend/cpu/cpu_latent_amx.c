@@ -25,12 +25,6 @@
 #define TILE_VALUES 512 // bfloat16 values of a tile
 #define N_STEPS (KEYS / RUN)
 
-static const struct lp_cpu_amx_shapes whole_tiles = {
-    .palette = 1,
-    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
-};
-
 // ---- where things lie
 
 struct packed {
@@ -343,7 +337,7 @@ INLINE void scores_of(const void *queries, int n_heads, struct lp_cpu_latent_blo
     const struct packed p = packed_of(b, n_parts);
     const int n_tiles = (b->n_keys + SIDE - 1) / SIDE, width = row_width(b->latent, b->rope);
     const uint16_t *q = queries;
-    lp_cpu_amx_configure(&whole_tiles);
+    lp_cpu_amx_configure(&lp_cpu_amx_whole);
     for (int head = 0; head < n_heads; head += SIDE, q += width / RUN * 2 * TILE_VALUES) {
         _Alignas(64) float out[KEYS][SIDE];
         score_tiles(q, p.keys, n_parts, n_tiles, width, b, out);
@@ -419,7 +413,7 @@ INLINE void value_tiles(weight_tiles weights, const struct packed *p, int at, co
 INLINE void values_of(const float *p, ptrdiff_t ldp, int n_heads, struct lp_cpu_latent_block *b,
                       const int n_parts, float *acc, ptrdiff_t ld) {
     const struct packed parts = packed_of(b, n_parts);
-    lp_cpu_amx_configure(&whole_tiles);
+    lp_cpu_amx_configure(&lp_cpu_amx_whole);
     for (int head = 0; head < n_heads; head += SIDE, acc += SIDE * ld) {
         _Alignas(64) weight_tiles weights;
         const int n = n_heads - head < SIDE ? n_heads - head : SIDE;

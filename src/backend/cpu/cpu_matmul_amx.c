@@ -10,6 +10,11 @@
 #include "backend/cpu/cpu_q8_q32.h"
 
 _Thread_local const struct lp_cpu_amx_shapes *lp_cpu_amx_set;
+const struct lp_cpu_amx_shapes lp_cpu_amx_whole = {
+    .palette = 1,
+    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
+};
 
 #define KERNEL(stem, type) LP_Q8_KERNEL(amx, stem)
 LP_CPU_Q8_LIST(KERNEL)

@@ -12,12 +12,6 @@
 #define PAIR (2 * SIDE) // heads
 _Static_assert(TILE_STRIPS == N_STRIPS, "score_tile takes all strips");
 
-static const struct lp_cpu_amx_shapes whole_tiles = {
-    .palette = 1,
-    .row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
-    .rows = {16, 16, 16, 16, 16, 16, 16, 16},
-};
-
 // The sums of PAIR heads, whose rows are in tiles 4 to 7, with every strip.
 INLINE void multiply_strips(const uint8_t *bytes, int32_t (*sums)[PAIR][LANES]) {
     for (int strip = 0; strip < N_STRIPS; strip++, bytes += LANES * WIDTH) {
@@ -44,7 +38,7 @@ static void score_by_tiles(const struct lp_cpu_sieve_query *query,
     _Alignas(64) int32_t sums[N_STRIPS][PAIR][LANES];
     vf total[N_STRIPS];
     int head = 0;
-    lp_cpu_amx_configure(&whole_tiles);
+    lp_cpu_amx_configure(&lp_cpu_amx_whole);
     for (int s = 0; s < N_STRIPS; s++) total[s] = v_zero();
     for (; head + PAIR <= n_heads; head += PAIR) {
         const int8_t *q = query->q + head * WIDTH;
