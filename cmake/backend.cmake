@@ -13,6 +13,4 @@ if(LIMPID_CUDA)
   set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/backend.c PROPERTIES
                               COMPILE_DEFINITIONS LIMPID_CUDA)
   target_link_libraries(lp_backend PUBLIC CUDA::cudart_static)
-  add_executable(bench_cuda_attention EXCLUDE_FROM_ALL bench/kernels/bench_cuda_attention.cu)
-  target_link_libraries(bench_cuda_attention PRIVATE lp_backend)
 endif()

@@ -36,6 +36,8 @@ endif()
 
 # What needs the backend's library: after the folders of sources (CMakeLists.txt).
 function(lp_cuda_benches)
+  add_executable(bench_cuda_attention EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/kernels/bench_cuda_attention.cu)
+  target_link_libraries(bench_cuda_attention PRIVATE lp_backend)
   add_executable(bench_cuda_matmul EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/bench/kernels/bench_cuda_matmul.cu)
   target_link_libraries(bench_cuda_matmul PRIVATE lp_backend CUDA::cudart_static)
   if(TARGET CUDA::cublasLt)

@@ -54,6 +54,8 @@ void lp_runner_norm(struct lp_runner *r, const float *x, int64_t x_stride, const
 // Token ids and positions onto the device.
 void lp_runner_upload(struct lp_runner *r, const int32_t *tokens, const struct lp_span *spans,
                       int32_t n_spans, int64_t n_rows);
+// What the operations of a step with these settings share; tells the device whether results are to be fixed
+// (lp_backend.fix_results). Before any of them.
 struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_span *spans,
                                         int32_t n_spans, int64_t n_rows,
                                         const struct lp_step_settings *settings);

@@ -382,7 +382,7 @@ static const struct lp_cpu_fixed16 *find_fixed(const struct lp_cpu_device *dev,
 }
 
 // 16-bit products are for rows that are rounded anyhow (to float16, bfloat16 or 8 bits) and matrices whose
-// kernels may round.
+// kernels may round. (A bfloat16 row so large that squares leave float32 becomes NaN.)
 static bool may_be_fixed(lp_type cache, lp_type weights) {
     return (cache == LP_TYPE_F16 || cache == LP_TYPE_BF16 || cache == LP_TYPE_Q8_0) &&
            lp_weight_may_round(weights);
