@@ -162,7 +162,7 @@ FUNCTIONS = {
     "limpid_engine_context": (c_int64, _handle),
     "limpid_engine_kv_bytes": (c_size_t, _handle),
     "limpid_engine_scratch_bytes": (c_size_t, _handle),
-    "limpid_engine_self_check": (c_int, _handle, POINTER(c_void_p), _err),
+    "limpid_engine_self_check": (c_int, _handle, c_bool, POINTER(c_void_p), _err),
     "limpid_engine_start": (c_int, _handle, _err),
     "limpid_engine_stop": (None, _handle),
     "limpid_engine_step": (c_int, _handle, POINTER(c_int64), _err),

@@ -220,9 +220,11 @@ size_t limpid_engine_scratch_bytes(const limpid_engine *engine); // buffers of a
 // The same prompt whole, in chunks, beside another, behind a cached prefix, token by token and back
 // from cache_dir must leave the same state in the cache and give the same logits, bit for bit in the
 // deterministic formulation; the forms of attention that "auto" takes must agree within a bound on
-// every layer, from the same input. NUMERIC names what differed and by how much. *report (may be NULL): one line
-// on what was compared.
-limpid_status limpid_engine_self_check(limpid_engine *engine, char **report, limpid_error *err);
+// every layer, from the same input. NUMERIC names what differed and by how much. The prompt has as
+// many tokens as fit into 0.6 s, 6 to 144; with `full` 144 however long they take. *report (may be
+// NULL): one line on what was compared.
+limpid_status limpid_engine_self_check(limpid_engine *engine, bool full, char **report,
+                                       limpid_error *err);
 
 // A thread that makes steps from now on. INVALID if there is one.
 limpid_status limpid_engine_start(limpid_engine *engine, limpid_error *err);

@@ -222,7 +222,8 @@ static int check_engine(const struct settings *s, limpid_engine *engine) {
     limpid_error err;
     char *report = NULL;
     if (strcmp(s->self_check, "off") == 0) return LP_EXIT_OK;
-    int status = limpid_engine_self_check(engine, &report, &err)
+    bool full = strcmp(s->self_check, "full") == 0;
+    int status = limpid_engine_self_check(engine, full, &report, &err)
                      ? lp_fail_text("the self-check failed, so nothing is served (--self-check off "
                                     "serves all the same): %s",
                                     err.text)
@@ -321,8 +322,10 @@ static int check_texts(const struct settings *s) {
     if (!o->tls_cert != !o->tls_key)
         return lp_usage(&lp_cmd_serve, "%s is missing: TLS needs --tls-cert and --tls-key",
                         o->tls_cert ? "--tls-key" : "--tls-cert");
-    if (strcmp(s->self_check, "on") != 0 && strcmp(s->self_check, "off") != 0)
-        return lp_usage(&lp_cmd_serve, "--self-check is '%s', expected on or off", s->self_check);
+    if (strcmp(s->self_check, "on") != 0 && strcmp(s->self_check, "full") != 0 &&
+        strcmp(s->self_check, "off") != 0)
+        return lp_usage(&lp_cmd_serve, "--self-check is '%s', expected on, full or off",
+                        s->self_check);
     // It goes into a header as it is.
     if (o->cors && (!o->cors[0] || strpbrk(o->cors, " \t\r\n")))
         return lp_usage(&lp_cmd_serve,
@@ -418,9 +421,9 @@ static int run(int argc, char **argv) {
         {"--cache-dir-size", LP_OPT_INT, &s.cache_gib, "GIB", "at most that much (default 8)"},
         {"--speculate", LP_OPT_INT, &s.speculate, "N",
          "tokens to draft with the model's MTP layer (default 0: off)"},
-        {"--self-check", LP_OPT_TEXT, &s.self_check, "on|off",
+        {"--self-check", LP_OPT_TEXT, &s.self_check, "on|full|off",
          "before serving, compare a prompt's cache and logits whole, in chunks, cached (default "
-         "on)"},
+         "on; full: three pages of it however long that takes)"},
         {"--request-timeout", LP_OPT_FLOAT, &s.timeout_s, "S",
          "longest a request may take, waiting included (default 0: no limit)"},
         {"--idle-timeout", LP_OPT_INT, &s.idle_s, "S",

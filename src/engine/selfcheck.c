@@ -312,15 +312,17 @@ static lp_status measure(struct check *c, int64_t n, uint64_t *token_ns) {
     return status;
 }
 
-// How long the prompt is depends on how long a token takes.
-static lp_status choose_prompt(struct check *c) {
-    uint64_t token_ns = UINT64_MAX;
+// How long the prompt is depends on how long a token takes, if it need not be full.
+static lp_status choose_prompt(struct check *c, bool full) {
+    lp_status status = LP_OK;
+    uint64_t token_ns = full ? 1 : UINT64_MAX;
     int64_t n_pages = lp_kv_n_pages(c->e->kv), most = MAX_PROMPT;
     if (most > c->e->n_context) most = c->e->n_context;
     if (most > n_pages / 2 * LP_KV_PAGE_TOKENS) most = n_pages / 2 * LP_KV_PAGE_TOKENS;
     draw_tokens(c);
-    lp_status status = measure(c, 1, &token_ns);
-    if (!status && token_ns < QUICK_NS && most >= BATCH) status = measure(c, BATCH, &token_ns);
+    if (!full) status = measure(c, 1, &token_ns);
+    if (!status && !full && token_ns < QUICK_NS && most >= BATCH)
+        status = measure(c, BATCH, &token_ns);
     c->n = (int64_t)(TIME_NS / token_ns / N_RUNS);
     if (c->n < MIN_PROMPT) c->n = MIN_PROMPT;
     if (c->n > most) c->n = most;
@@ -368,14 +370,15 @@ static char *report_of(const struct check *c, uint64_t start_ns) {
     return lp_strdup(text);
 }
 
-limpid_status limpid_engine_self_check(limpid_engine *e, char **report, limpid_error *err) {
+limpid_status limpid_engine_self_check(limpid_engine *e, bool full, char **report,
+                                       limpid_error *err) {
     struct check c;
     uint64_t start = lp_clock_ns();
     lp_status status = init(&c, e, lp_err_of(err));
     lp_engine_take_turn(e);
     uint64_t next_step = lp_runner_next_step(e->runner);
     struct lp_route_counts routes = lp_runner_route_counts(e->runner);
-    if (!status) status = choose_prompt(&c);
+    if (!status) status = choose_prompt(&c, full);
     if (!status) status = check_ways(&c);
     if (!status) status = check_routes(&c);
     lp_runner_set_counts(e->runner, next_step, routes);

@@ -109,7 +109,7 @@ static void numbers_of_steps_agree(void **state) {
     (void)state;
     limpid_error err;
     finish(submit("a", 5, 3));
-    assert_int_equal(limpid_engine_self_check(engine, NULL, &err), LIMPID_OK);
+    assert_int_equal(limpid_engine_self_check(engine, false, NULL, &err), LIMPID_OK);
     finish(submit("b", 5, 3));
     char *text = trace_of("b");
     for (int step = 0; step < 6; step++) {

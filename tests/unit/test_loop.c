@@ -657,7 +657,7 @@ static void the_self_check_passes_and_leaves_nothing(void **state) {
     limpid_error err;
     char *report = NULL;
     limpid_engine *engine = engine_with(NULL);
-    if (limpid_engine_self_check(engine, &report, &err)) fail_msg("%s", err.text);
+    if (limpid_engine_self_check(engine, false, &report, &err)) fail_msg("%s", err.text);
     assert_non_null(strstr(report, "bit for bit"));
     limpid_free(report);
     limpid_engine_step(engine, NULL, &err);
@@ -666,7 +666,7 @@ static void the_self_check_passes_and_leaves_nothing(void **state) {
     atomic_bool on = true;
     engine->settings.watch = poison;
     engine->settings.watch_user = &on;
-    assert_int_equal(limpid_engine_self_check(engine, NULL, &err), LIMPID_NUMERIC);
+    assert_int_equal(limpid_engine_self_check(engine, false, NULL, &err), LIMPID_NUMERIC);
     limpid_engine_free(engine, &err);
 }
 
