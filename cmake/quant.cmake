@@ -5,6 +5,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
                               COMPILE_OPTIONS "-mavx2")
 endif()
 lp_folder(quant
-  SOURCES quant/types.c quant/half.c quant/dequant.c quant/dequant_iq.c quant/quantize.c
+  SOURCES quant/types.c quant/widen.c quant/half.c quant/dequant.c quant/dequant_iq.c quant/quantize.c
           quant/quantize_rows.c ${LP_QUANT_SEARCH} quant/dot_ref.c quant/codebooks.c quant/random_blocks.c
   LINK lp_base)
