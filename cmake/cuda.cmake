@@ -19,6 +19,7 @@ add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-fno-exce
 set(LP_CUDA_SOURCES backend/cuda/cuda_device.c backend/cuda/cuda_elementwise.cu backend/cuda/cuda_matmul.cu
                     backend/cuda/cuda_experts.cu backend/cuda/cuda_router.cu backend/cuda/cuda_attention.cu
                     backend/cuda/cuda_indexer.cu backend/cuda/cuda_attn_kernels.c backend/cuda/cuda_latent.c
+                    backend/cuda/cuda_replay.c backend/cuda/cuda_expand.cu backend/cuda/cuda_rates.cu backend/cuda/cuda_float.cu
                     backend/cuda/cuda_mla_decode.cu backend/cuda/cuda_mla_decode_sm90.cu
                     backend/cuda/cuda_indexer_mma.cu backend/cuda/cuda_mla_prefill.cu
                     backend/cuda/cuda_mla_prefill_sm90.cu backend/cuda/cuda_kernels.c backend/cuda/cuda_quantize_act.cu

@@ -129,7 +129,7 @@ static __global__ void copy_kernel(const uint4 *from, uint4 *to, size_t n) {
 
 static void copy_call(struct lab *lab, void *user, int) {
     struct copy_job *job = (struct copy_job *)user;
-    copy_kernel<<<16 * lab->cuda->n_sms, 512, 0, lab->cuda->stream>>>(job->from, job->to, job->n);
+    copy_kernel<<<16 * lab->cuda->n_multiprocessors, 512, 0, lab->cuda->stream>>>(job->from, job->to, job->n);
 }
 static void memcpy_call(struct lab *lab, void *user, int) {
     struct copy_job *job = (struct copy_job *)user;
@@ -449,7 +449,7 @@ template <class F, int N, int WARPS, int STAGES, bool SPLIT, int BLOCKS, int GRI
 static void vec_version(struct lab *lab, const struct lp_cuda_q8_job *job) {
     const struct lp_cuda_vec_work k = lp_cuda_vec_work_of(job);
     lp_cuda_vec_start<F, N, WARPS, STAGES, SPLIT, LP_CUDA_Q8_MATMUL, BLOCKS>(
-        lab->cuda, &k, (unsigned)(GRID * lab->cuda->n_sms));
+        lab->cuda, &k, (unsigned)(GRID * lab->cuda->n_multiprocessors));
 }
 template <class F, int M, int NT, int STAGES, int BLOCKS>
 static void tile_version(struct lab *lab, const struct lp_cuda_q8_job *job) {
@@ -673,7 +673,7 @@ int main(int argc, char **argv) {
     measure_copy(&lab);
     measure_bf16(&lab);
     printf("%s, %d multiprocessors: copy %.0f GB/s, bf16 %.0f TFLOP/s\n", lab.cuda->name,
-           lab.cuda->n_sms, lab.copy_gbs, lab.bf16_tflops);
+           lab.cuda->n_multiprocessors, lab.copy_gbs, lab.bf16_tflops);
     if (lab.csv)
         fprintf(lab.csv, "limits,copy,,,,,%.1f,,,,\nlimits,bf16,,,,,,,%.1f,,\n", lab.copy_gbs,
                 lab.bf16_tflops);

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 
-#define MAX_BLOCKS 32
+#define MAX_BLOCKS 64
 #define CANARY_BYTES 256
 #define CANARY 0xa5
 
@@ -99,6 +99,55 @@ static struct lp_cache_view cache(struct staged *s, const struct lp_cache_view *
     return copy;
 }
 
+// Pages of the sequence of row i, as far as a row of the batch needs them.
+static int64_t batch_pages(const struct lp_op_batch *b, int64_t n_rows, int64_t i,
+                           const struct lp_cache_view *view) {
+    int64_t last = 0;
+    for (int64_t j = 0; j < n_rows; j++)
+        if (b->pages[j] == b->pages[i] && b->positions[j] > last) last = b->positions[j];
+    return (last + 1 + view->slot_offset + view->page_tokens - 1) / view->page_tokens;
+}
+
+static struct lp_op_batch batch(struct staged *s, const struct lp_op_batch *b, int64_t n_rows,
+                                const struct lp_cache_view *view) {
+    struct lp_op_batch copy = *b;
+    const int32_t **pages = lp_alloc((size_t)n_rows, sizeof *pages);
+    if (!pages) die("no memory");
+    for (int64_t i = 0; i < n_rows; i++) {
+        const int64_t n = batch_pages(b, n_rows, i, view);
+        const bool again = i > 0 && b->pages[i] == b->pages[i - 1];
+        pages[i] = again ? pages[i - 1] : upload(s, b->pages[i], (size_t)n * sizeof **pages, false);
+    }
+    copy.positions = upload(s, b->positions, (size_t)n_rows * sizeof *b->positions, false);
+    copy.pages = upload(s, pages, (size_t)n_rows * sizeof *pages, false);
+    lp_free(pages);
+    return copy;
+}
+
+// All pages that any row of a batch has.
+static struct lp_cache_view batch_cache(struct staged *s, const struct lp_cache_view *view,
+                                        const struct lp_op_batch *b, int64_t n_rows, bool back) {
+    struct lp_cache_view copy = *view;
+    int32_t last = 0;
+    for (int64_t i = 0; i < n_rows; i++)
+        for (int64_t k = batch_pages(b, n_rows, i, view) - 1; k >= 0; k--)
+            if (b->pages[i][k] > last) last = b->pages[i][k];
+    copy.base = upload(s, view->base, (size_t)(last + 1) * view->page_bytes, back);
+    copy.pages = NULL;
+    return copy;
+}
+
+// The view and the batch of an operation over n_rows rows, the last of them at position n_keys - 1.
+static struct lp_cache_view cache_of(struct staged *s, const struct lp_cache_view *view,
+                                     const struct lp_op_batch **b, struct lp_op_batch *copy,
+                                     int64_t n_rows, int64_t n_keys, bool back) {
+    if (!*b) return cache(s, view, n_keys, back);
+    struct lp_cache_view staged = batch_cache(s, view, *b, n_rows, back);
+    *copy = batch(s, *b, n_rows, view);
+    *b = copy;
+    return staged;
+}
+
 static struct lp_visible visible(struct staged *s, const struct lp_visible *v) {
     struct lp_visible copy = *v;
     copy.ids = upload(s, v->ids, (size_t)(v->n_queries * v->k) * sizeof *v->ids, false);
@@ -167,6 +216,15 @@ OP(head_matmul) {
         out(s, op->y, rows(op->n_rows, op->y_row_stride, rows(w.n_mats, op->y_head_stride, to)));
     END(head_matmul)
 }
+OP(scan_rows) {
+    BEGIN(scan_rows)
+    const size_t n_bytes = (size_t)op->n_rows * sizeof *op->bad;
+    copy.x = in(s, op->x, rows(op->n_rows, op->x_stride, op->width));
+    copy.skip = upload(s, op->skip, (size_t)op->width, false);
+    copy.largest = upload(s, op->largest, n_bytes, true);
+    copy.bad = upload(s, op->bad, n_bytes, true);
+    END(scan_rows)
+}
 OP(add) {
     BEGIN(add)
     copy.y = out(s, op->y, rows(op->n_rows, op->y_stride, op->width));
@@ -183,7 +241,9 @@ OP(silu_mul) {
 }
 OP(cache_write) {
     BEGIN(cache_write)
-    struct lp_cache_view view = cache(s, op->cache, op->first_pos + op->n_rows, true);
+    struct lp_op_batch rows_of;
+    struct lp_cache_view view =
+        cache_of(s, op->cache, &copy.batch, &rows_of, op->n_rows, op->first_pos + op->n_rows, true);
     copy.cache = &view;
     copy.x = in(s, op->x, rows(op->n_rows, op->x_stride, view.width));
     END(cache_write)
@@ -191,7 +251,10 @@ OP(cache_write) {
 OP(gqa) {
     BEGIN(gqa)
     int64_t n = op->visible.n_queries, n_keys = op->visible.first_pos + n;
-    struct lp_cache_view k = cache(s, op->k, n_keys, false), v = cache(s, op->v, n_keys, false);
+    struct lp_op_batch rows_of;
+    const struct lp_op_batch *of_v = copy.visible.batch;
+    struct lp_cache_view v = cache_of(s, op->v, &of_v, &rows_of, n, n_keys, false),
+                         k = cache_of(s, op->k, &copy.visible.batch, &rows_of, n, n_keys, false);
     copy.k = &k;
     copy.v = &v;
     copy.q = in(s, op->q, rows(n, op->q_stride, (int64_t)op->n_heads * op->head_dim));
@@ -201,9 +264,11 @@ OP(gqa) {
 OP(mla_absorbed) {
     BEGIN(mla_absorbed)
     int64_t n = op->visible.n_queries;
-    struct lp_cache_view view = cache(s, op->cache, op->visible.first_pos + n, false);
-    copy.cache = &view;
+    struct lp_op_batch rows_of;
     copy.visible = visible(s, &op->visible);
+    struct lp_cache_view view =
+        cache_of(s, op->cache, &copy.visible.batch, &rows_of, n, op->visible.first_pos + n, false);
+    copy.cache = &view;
     copy.q_latent =
         in(s, op->q_latent, rows(n, op->q_latent_stride, (int64_t)op->n_heads * op->latent));
     copy.q_rope =
@@ -228,7 +293,8 @@ OP(mla_expanded) {
 OP(index_select) {
     BEGIN(index_select)
     int64_t n = op->n_queries, n_keys = op->first_pos + n;
-    struct lp_cache_view keys = cache(s, op->keys, n_keys, false);
+    struct lp_op_batch rows_of;
+    struct lp_cache_view keys = cache_of(s, op->keys, &copy.batch, &rows_of, n, n_keys, false);
     int64_t most = op->ids_stride < op->top_k ? op->ids_stride : op->top_k;
     copy.keys = &keys;
     copy.q = in(s, op->q, rows(n, op->q_stride, (int64_t)op->n_heads * op->width));
@@ -285,6 +351,9 @@ static lp_status staged_reserve(struct lp_device *dev, const struct lp_reserve *
     struct staged *s = (struct staged *)dev;
     return s->real->backend->reserve(s->real, need, err);
 }
+struct lp_device *cuda_staged_real(struct lp_device *dev) {
+    return ((struct staged *)dev)->real;
+}
 static bool staged_supports(const struct lp_device *dev, lp_type type) {
     const struct staged *s = (const struct staged *)dev;
     return s->real->backend->supports(s->real, type);
@@ -311,8 +380,9 @@ const struct lp_backend cuda_staged = {
     .supports = staged_supports,
     .fix_results = staged_fix_results,
     .matmul_kernel = staged_matmul_kernel,
+    .batches = true,
     .packed_bytes = staged_packed_bytes,
 #define ROW(name) .name = staged_##name,
-    ROW(embed) ROW(rms_norm) ROW(layer_norm) ROW(rope) ROW(matmul) ROW(head_matmul) ROW(add)
-        ROW(silu_mul) ROW(cache_write) ROW(gqa) ROW(mla_absorbed) ROW(mla_expanded)
+    ROW(embed) ROW(rms_norm) ROW(layer_norm) ROW(rope) ROW(matmul) ROW(head_matmul) ROW(scan_rows)
+        ROW(add) ROW(silu_mul) ROW(cache_write) ROW(gqa) ROW(mla_absorbed) ROW(mla_expanded)
             ROW(index_select) ROW(router) ROW(experts)};

@@ -9,5 +9,7 @@
 
 // Where there is no GPU that can be used, opening a device says so and ends the program with status 77.
 extern const struct lp_backend cuda_staged;
+// The device of the cuda backend behind one of them.
+struct lp_device *cuda_staged_real(struct lp_device *dev);
 
 #endif

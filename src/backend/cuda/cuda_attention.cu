@@ -30,6 +30,10 @@ template <int TYPE> struct gqa_keys {
     struct place {
         const uint8_t *k, *v;
     };
+    __device__ void take_pages(const struct lp_cuda_batch &b, int64_t row) {
+        k = lp_cuda_cache_for(k, b, row);
+        v = lp_cuda_cache_for(v, b, row);
+    }
     __device__ place find(int head, int64_t pos) const {
         return {lp_cuda_cache_row(k, pos), lp_cuda_cache_row(v, pos)};
     }
@@ -46,6 +50,9 @@ template <int TYPE> struct latent_keys {
     struct place {
         const uint8_t *row;
     };
+    __device__ void take_pages(const struct lp_cuda_batch &b, int64_t row) {
+        cache = lp_cuda_cache_for(cache, b, row);
+    }
     __device__ place find(int, int64_t pos) const { return {lp_cuda_cache_row(cache, pos)}; }
     __device__ float key(const place &p, int, int i) const { return element<TYPE>(p.row, i); }
     __device__ float value(const place &p, int, int i) const { return element<TYPE>(p.row, i); }
@@ -58,6 +65,7 @@ struct expanded_keys {
     struct place {
         const float *key, *rope, *value;
     };
+    __device__ void take_pages(const struct lp_cuda_batch &, int64_t) {} // of one sequence, always
     __device__ place find(int head, int64_t pos) const {
         int64_t at = head * n_keys + pos;
         return {keys + at * nope, latents + pos * row + latent, values + at * v_dim};
@@ -74,6 +82,7 @@ struct queries { // two parts of a query: q[0 .. first), then rest[0 .. width - 
     int first, width, v_width, n_heads;
     float scale;
     struct lp_visible visible;
+    struct lp_cuda_batch batch;
     float *out;
     int64_t out_stride, out_head;
 };
@@ -96,7 +105,9 @@ template <class Keys> static __global__ void attend_kernel(Keys keys, struct que
     const int h = blockIdx.x % a.n_heads, warp = threadIdx.x / LP_CUDA_WARP,
               lane = threadIdx.x % LP_CUDA_WARP;
     const int64_t q = blockIdx.x / a.n_heads;
-    const int64_t n = a.visible.ids ? a.visible.counts[q] : a.visible.first_pos + q + 1;
+    const int64_t n =
+        a.visible.ids ? a.visible.counts[q] : lp_cuda_position(a.batch, a.visible.first_pos, q) + 1;
+    keys.take_pages(a.batch, q);
     const float *from = a.q + q * a.q_stride + h * a.q_head,
                 *rest = a.rest + q * a.rest_stride + h * a.rest_head;
     for (int i = threadIdx.x; i < a.width; i += LP_CUDA_THREADS)
@@ -190,6 +201,7 @@ template <int TYPE> static void gqa(struct lp_cuda_device *dev, const struct lp_
     a.scale = op->scale;
     a.visible = op->visible;
     a.visible.ids = NULL;
+    a.batch = lp_cuda_batch_of(op->visible.batch);
     a.out = op->out;
     a.out_stride = op->out_stride;
     attend(dev, keys, a, "gqa");
@@ -226,6 +238,7 @@ static void absorbed(struct lp_cuda_device *dev, const struct lp_op_mla_absorbed
     a.n_heads = op->n_heads;
     a.scale = op->scale;
     a.visible = op->visible;
+    a.batch = lp_cuda_batch_of(op->visible.batch);
     a.out = op->out;
     a.out_stride = op->out_stride;
     attend(dev, keys, a, "mla_absorbed");
@@ -293,6 +306,15 @@ void lp_cuda_mla_expanded(struct lp_device *device, const struct lp_op_mla_expan
     const lp_cuda_prefill_start fast =
         lp_cuda_prefill_fits(op) ? lp_cuda_prefill_chosen(dev, op->cache->type) : NULL;
     if (dev->error || op->visible.n_queries == 0) return;
+    if (fast) {
+        const int64_t most = dev->scratch.head_group_16;
+        for (int64_t first = 0; first < op->n_heads && !dev->error; first += most) {
+            const int64_t left = op->n_heads - first, n = left < most ? left : most;
+            if (lp_cuda_note(dev, lp_cuda_expand_heads(dev, op, first, n), "mla_expanded (heads)"))
+                lp_cuda_note(dev, lp_cuda_prefill_heads(dev, op, first, n, fast), "mla_expanded");
+        }
+        return;
+    }
     unpack(dev, op->cache, n_keys);
     for (int64_t first = 0; first < op->n_heads; first += dev->scratch.head_group) {
         const int64_t left = op->n_heads - first,
@@ -300,10 +322,6 @@ void lp_cuda_mla_expanded(struct lp_device *device, const struct lp_op_mla_expan
         expand(device, op->k_up, op->k_transposed, first, n, row, n_keys, dev->scratch.keys,
                op->nope);
         expand(device, op->v_up, false, first, n, row, n_keys, dev->scratch.values, op->v_dim);
-        if (fast) {
-            lp_cuda_note(dev, lp_cuda_prefill_heads(dev, op, first, n, fast), "mla_expanded");
-            continue;
-        }
         struct expanded_keys keys = {
             dev->scratch.keys, dev->scratch.values, dev->scratch.latents, n_keys,
             op->nope,          op->v_dim,           op->latent,           row};

@@ -26,19 +26,33 @@ static inline unsigned lp_cuda_blocks(int64_t n, int64_t each) {
 // Starts a kernel that calls lp_cuda_wait_for_input, if the device knows that, as soon as the one before
 // lets it: it can fetch weights while that rounds the activations.
 template <class... P, class... A>
-static inline void lp_cuda_start_early(struct lp_cuda_device *dev, void (*kernel)(P...),
-                                       dim3 blocks, unsigned threads, size_t shared, A... args) {
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+static inline void lp_cuda_start_on(cudaStream_t stream, bool early, void (*kernel)(P...),
+                                    dim3 blocks, unsigned threads, size_t shared, A... args) {
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = blocks;
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared;
-    config.stream = dev->stream;
-    config.attrs = &early;
-    config.numAttrs = dev->start_early ? 1 : 0;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = early ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, args...); // its error stays for LP_CUDA_LAUNCHED
+}
+template <class... P, class... A>
+static inline void lp_cuda_start_early(struct lp_cuda_device *dev, void (*kernel)(P...),
+                                       dim3 blocks, unsigned threads, size_t shared, A... args) {
+    lp_cuda_start_on(dev->stream, dev->start_early, kernel, blocks, threads, shared, args...);
+}
+
+// The first line of a kernel that lp_cuda_start_early starts and that reads nothing but its input: lets the
+// next one start, whose first line is this too or which fetches weights, and waits for those before it.
+static __device__ __forceinline__ void lp_cuda_follow(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
 struct lp_cuda_weight { // lp_weight as a kernel argument
@@ -74,15 +88,16 @@ static __device__ inline double lp_cuda_warp_sum(double x) { // in every lane
     return x;
 }
 
-// The sum over a block of LP_CUDA_THREADS, in every thread.
-static __device__ inline double lp_cuda_block_sum(double x) {
-    __shared__ double of_warp[LP_CUDA_WARPS];
+// The sum over a block of WARPS warps, in every thread.
+template <int WARPS = LP_CUDA_WARPS> static __device__ inline double lp_cuda_block_sum(double x) {
+    __shared__ double of_warp[WARPS];
     x = lp_cuda_warp_sum(x);
     __syncthreads(); // of_warp may still be read from the sum before
     if (threadIdx.x % LP_CUDA_WARP == 0) of_warp[threadIdx.x / LP_CUDA_WARP] = x;
     __syncthreads();
+    if (WARPS == LP_CUDA_WARP) return lp_cuda_warp_sum(of_warp[threadIdx.x % LP_CUDA_WARP]);
     double sum = 0;
-    for (int i = 0; i < LP_CUDA_WARPS; i++) sum += of_warp[i];
+    for (int i = 0; i < WARPS; i++) sum += of_warp[i];
     return sum;
 }
 
@@ -104,6 +119,38 @@ static inline struct lp_cuda_cache lp_cuda_cache_of(const struct lp_cache_view *
     struct lp_cuda_cache out = {(uint8_t *)v->base, v->pages,     v->width,     v->page_tokens,
                                 v->slot_offset,     v->row_bytes, v->page_bytes};
     return out;
+}
+
+// Where a row's sequence has its pages and stands, if not all are of one (lp_op_batch).
+struct lp_cuda_batch {
+    const int32_t *positions; // NULL: one sequence
+    const int32_t *const *pages;
+};
+
+static inline struct lp_cuda_batch lp_cuda_batch_of(const struct lp_op_batch *b) {
+    struct lp_cuda_batch out = {};
+    if (b) {
+        out.positions = b->positions;
+        out.pages = b->pages;
+    }
+    return out;
+}
+// From row `first` on.
+static inline struct lp_cuda_batch lp_cuda_batch_from(struct lp_cuda_batch b, int64_t first) {
+    if (b.positions) {
+        b.positions += first;
+        b.pages += first;
+    }
+    return b;
+}
+static __device__ inline int64_t lp_cuda_position(const struct lp_cuda_batch &b, int64_t first_pos,
+                                                  int64_t row) {
+    return b.positions ? b.positions[row] : first_pos + row;
+}
+static __device__ inline struct lp_cuda_cache
+lp_cuda_cache_for(struct lp_cuda_cache cache, const struct lp_cuda_batch &b, int64_t row) {
+    if (b.positions) cache.pages = b.pages[row];
+    return cache;
 }
 
 static __device__ inline uint8_t *lp_cuda_cache_row(const struct lp_cuda_cache &c, int64_t pos) {

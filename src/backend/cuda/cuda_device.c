@@ -86,6 +86,8 @@ static cudaError_t make_resources(struct lp_cuda_device *dev) {
         error = cudaMallocHost(&dev->staging[i], STAGING_BYTES);
         if (!error) error = cudaEventCreateWithFlags(&dev->staged[i], cudaEventDisableTiming);
     }
+    if (!error)
+        error = cudaMalloc((void **)&dev->found, LP_CUDA_SCAN_PIECES * 2 * sizeof *dev->found);
     return error ? error : make_tables(dev);
 }
 
@@ -130,10 +132,11 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
 }
 
 static void release_scratch(struct lp_cuda_scratch *s) {
-    void *blocks[] = {s->latents,    s->keys,         s->values,     s->keys_16,     s->values_16,
-                      s->scores,     s->candidates,   s->index_bins, s->index_state, s->index_above,
-                      s->partial,    s->partial_sums, s->hidden,     s->expert_out,  s->pairs,
-                      s->pair_begin, s->tiles,        s->hidden_act, s->act,         s->zero};
+    void *blocks[] = {s->up_16,       s->up_unscale,  s->latents,    s->keys,         s->values,
+                      s->keys_16,     s->values_16,   s->scores,     s->candidates,   s->index_bins,
+                      s->index_state, s->index_above, s->partial,    s->partial_sums, s->hidden,
+                      s->expert_out,  s->pairs,       s->pair_begin, s->tiles,        s->hidden_act,
+                      s->act,         s->zero};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) cudaFree(blocks[i]);
     *s = (struct lp_cuda_scratch){0};
 }
@@ -142,8 +145,10 @@ static void cuda_close(struct lp_device *device) {
     if (!device) return;
     struct lp_cuda_device *dev = lp_cuda_of(device);
     if (dev->stream) cudaStreamSynchronize(dev->stream);
+    lp_cuda_drop_graphs(dev);
     release_scratch(&dev->scratch);
     cudaFree((void *)(uintptr_t)dev->tables);
+    cudaFree(dev->found);
     for (int i = 0; i < 2; i++) {
         if (dev->staging[i]) cudaFreeHost(dev->staging[i]);
         if (dev->staged[i]) cudaEventDestroy(dev->staged[i]);
@@ -217,13 +222,17 @@ static bool take_scratch(struct lp_cuda_scratch *s, const struct lp_reserve *nee
     bool ok = true;
     const int64_t n = need->n_context, pairs = need->n_rows * need->n_used;
     s->head_group = pieces(HEAD_GROUP_BYTES, n * (need->nope + need->v_dim), need->n_heads);
+    s->head_group_16 = pieces(HEAD_GROUP_BYTES, n * (need->nope + need->v_dim) / 2, need->n_heads);
     s->score_rows = pieces(SCORE_BYTES, n, need->n_rows);
     if (need->nope) { // latent attention
         s->latents = take(s, n, need->latent + need->rope, &ok);
         s->keys = take(s, s->head_group * n, need->nope, &ok);
         s->values = take(s, s->head_group * n, need->v_dim, &ok);
-        s->keys_16 = take(s, s->head_group * n, (need->nope + 1) / 2, &ok);
-        s->values_16 = take(s, s->head_group * n, (need->v_dim + 1) / 2, &ok);
+        const int64_t widest = need->nope > need->v_dim ? need->nope : need->v_dim;
+        s->keys_16 = take(s, s->head_group_16 * n, (need->nope + 1) / 2, &ok);
+        s->values_16 = take(s, s->head_group_16 * n, (need->v_dim + 1) / 2, &ok);
+        s->up_16 = take(s, s->head_group_16 * widest, (need->latent + 1) / 2, &ok);
+        s->up_unscale = take(s, s->head_group_16, widest, &ok);
     }
     s->partial_slots = lp_cuda_partial_slots(need);
     s->partial = take(s, s->partial_slots, 64 * 512, &ok);
@@ -259,8 +268,10 @@ static lp_status cuda_reserve(struct lp_device *device, const struct lp_reserve 
                           "--chunk or --ctx",
                           dev->name, (long long)need.n_rows, (long long)need.n_context);
     }
+    lp_cuda_drop_graphs(dev); // they have the addresses of what goes now
     release_scratch(&dev->scratch);
     dev->scratch = grown;
+    dev->act.x = NULL;
     dev->sizes = need;
     return LP_OK;
 }
@@ -318,9 +329,36 @@ static void cuda_write(struct lp_device *device, void *to, const void *from, siz
                      "a copy to the device");
 }
 
+// The same the other way: a part is taken out while the next one arrives.
+static void read_staged(struct lp_cuda_device *dev, char *to, const char *from, size_t n_bytes) {
+    size_t known[2] = {0, 0}; // bytes that lie, or will, in each buffer
+    for (int i = 0; n_bytes > 0 || known[0] || known[1]; i ^= 1) {
+        const size_t part = n_bytes < STAGING_BYTES ? n_bytes : STAGING_BYTES;
+        if (known[i]) {
+            if (!lp_cuda_note(dev, cudaEventSynchronize(dev->staged[i]),
+                              "the operations of a step"))
+                return;
+            memcpy(to, dev->staging[i], known[i]);
+            to += known[i];
+        }
+        known[i] = part;
+        if (!part) continue;
+        lp_cuda_note(
+            dev, cudaMemcpyAsync(dev->staging[i], from, part, cudaMemcpyDeviceToHost, dev->stream),
+            "a copy from the device");
+        lp_cuda_note(dev, cudaEventRecord(dev->staged[i], dev->stream), "a copy from the device");
+        from += part;
+        n_bytes -= part;
+    }
+}
+
 static void cuda_read(struct lp_device *device, void *to, const void *from, size_t n_bytes) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     if (n_bytes == 0) return;
+    if (!dev->error && n_bytes > SMALL_COPY_BYTES) {
+        read_staged(dev, to, from, n_bytes);
+        if (!dev->error) return;
+    }
     if (!dev->error)
         lp_cuda_note(dev, cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToHost, dev->stream),
                      "a copy from the device");
@@ -375,6 +413,13 @@ const struct lp_backend lp_backend_cuda = {
     .copy = cuda_copy,
     .memory = cuda_memory,
     .failed = cuda_failed,
+    .batches = true,
+    .chunk = 2048,
+    .selects_latents = true,
+    .rates = lp_cuda_rates,
+    .replay = lp_cuda_replay,
+    .replay_end = lp_cuda_replay_end,
+    .replay_forget = lp_cuda_replay_forget,
     .supports = cuda_supports,
     .fix_results = cuda_fix_results,
     .matmul_kernel = cuda_matmul_kernel,
@@ -385,6 +430,7 @@ const struct lp_backend lp_backend_cuda = {
     .rope = lp_cuda_rope,
     .matmul = lp_cuda_matmul,
     .head_matmul = lp_cuda_head_matmul,
+    .scan_rows = lp_cuda_scan_rows,
     .add = lp_cuda_add,
     .silu_mul = lp_cuda_silu_mul,
     .cache_write = lp_cuda_cache_write,

@@ -39,8 +39,10 @@ struct lp_cuda_scratch { // device memory, sized by reserve
     float *scores;       // [score_rows, n_context]: of the indexer
     // The same of its fast kernels (cuda_index.cuh).
     int32_t *candidates, *index_bins, *index_state, *index_above;
-    uint16_t *keys_16;   // [head_group, n_context, nope]: keys and values in the cache's type
-    uint16_t *values_16; // [head_group, n_context, v_dim]
+    uint16_t *keys_16;   // [head_group_16, n_context, nope]: keys and values in the cache's type
+    uint16_t *values_16; // [head_group_16, n_context, v_dim]
+    uint16_t *up_16;     // [head_group_16, max(nope, v_dim), latent]: what makes them
+    float *up_unscale;   // [head_group_16, max(nope, v_dim)]
     float *partial;      // [partial_slots, 64, 512]: attention over segments (cuda_latent.h)
     float *partial_sums; // [partial_slots, 64, 2]
     float *hidden;       // [n_rows * n_used, expert_width]
@@ -53,8 +55,25 @@ struct lp_cuda_scratch { // device memory, sized by reserve
     uint8_t *hidden_act; // [n_rows * n_used] rounded rows of hidden
     float *unscale;      // [max(n_rows * n_heads, n_rows * n_used)]: of rows in float16
     size_t act_bytes;
-    int64_t max_tiles, head_group, score_rows, partial_slots;
+    int64_t max_tiles, head_group, head_group_16, score_rows, partial_slots;
     size_t bytes;
+};
+
+// What lies in scratch.act: rows of x in one of the kernels' forms. x NULL: nothing known.
+enum { LP_CUDA_ACT_HALF = 16 }; // beside enum lp_cuda_act_layout
+struct lp_cuda_act {
+    const float *x;
+    int64_t x_row, x_head, n_rows, n_heads, n_in;
+    int layout;
+};
+
+#define LP_CUDA_SCAN_PIECES 32768 // of the rows of a launch, at most
+
+#define LP_CUDA_GRAPHS 64
+struct lp_cuda_graph {        // cuda_replay.c
+    struct lp_replay_key key; // owner NULL: free
+    cudaGraphExec_t exec;     // NULL: the key came once
+    uint64_t used;            // when it came last
 };
 
 struct lp_cuda_device {
@@ -63,6 +82,7 @@ struct lp_cuda_device {
     cudaStream_t stream;
     const struct lp_cuda_tables *tables; // device memory
     void *staging[2];                    // pinned
+    uint64_t *found;                     // [LP_CUDA_SCAN_PIECES, 2], device memory, of scan_rows
     cudaEvent_t staged[2];               // a staging buffer has been read
     struct lp_reserve sizes;
     struct lp_cuda_scratch scratch;
@@ -74,10 +94,16 @@ struct lp_cuda_device {
     size_t shared_bytes;                           // of a block, at most
     const struct lp_kernel *matmul[LP_TYPE_COUNT]; // the registry's choice for each weight type
     const struct lp_kernel *wide[LP_TYPE_COUNT];   // for many rows (cuda_wide.h); NULL: none
-    bool start_early;   // it can start a kernel before the one before has ended (sm_90 on)
-    bool may_vary;      // lp_backend.fix_results is off: `wide` may be used
-    int64_t wide_rows;  // least rows of a product
-    int64_t wide_pairs; // least mean pairs of an expert
+    struct lp_cuda_act act;                        // for lp_op_matmul.same_x
+    struct lp_cuda_graph graphs[LP_CUDA_GRAPHS];
+    struct lp_cuda_graph *recording; // the stream is; or NULL
+    uint64_t n_replays;
+    bool no_graphs;      // one could not be recorded
+    bool start_early;    // it can start a kernel before the one before has ended (sm_90 on)
+    bool may_vary;       // lp_backend.fix_results is off: `wide` may be used
+    int64_t wide_rows;   // least rows of a product
+    int64_t wide_pairs;  // least mean pairs of an expert
+    int64_t wide_blocks; // least blocks of a product: with fewer most of the chip would be idle
 };
 
 static inline struct lp_cuda_device *lp_cuda_of(struct lp_device *dev) {
@@ -87,8 +113,21 @@ static inline struct lp_cuda_device *lp_cuda_of(struct lp_device *dev) {
 // Keeps an error, if it is one and the first. False if the device has one.
 bool lp_cuda_note(struct lp_cuda_device *dev, cudaError_t error, const char *where);
 
+// Notes what will lie in scratch.act; true where it does already and may be used again. Operations with
+// other rows than the last one's must set dev->act.x to NULL first: a product that needs no such form
+// notes nothing.
+bool lp_cuda_act_is_there(struct lp_cuda_device *dev, const struct lp_cuda_act *act, bool same_x);
+
 // Chooses dev->matmul and dev->wide from the registry (cuda_kernels.c).
 void lp_cuda_choose_kernels(struct lp_cuda_device *dev);
+
+// Recorded operations (cuda_replay.c).
+enum lp_replay lp_cuda_replay(struct lp_device *dev, const struct lp_replay_key *key);
+bool lp_cuda_replay_end(struct lp_device *dev);
+void lp_cuda_replay_forget(struct lp_device *dev, const void *owner);
+void lp_cuda_drop_graphs(struct lp_cuda_device *dev); // of no operation that still runs
+
+bool lp_cuda_rates(struct lp_device *dev, struct lp_device_rates *out); // cuda_rates.cu
 
 // Whether this build has kernels for the current device (cuda_elementwise.cu).
 cudaError_t lp_cuda_probe_kernels(void);
@@ -102,6 +141,7 @@ LP_CUDA_OP(matmul);
 LP_CUDA_OP(head_matmul);
 // The same without rounding the activations, whatever the registry has.
 void lp_cuda_head_matmul_plain(struct lp_device *, const struct lp_op_head_matmul *);
+LP_CUDA_OP(scan_rows);
 LP_CUDA_OP(add);
 LP_CUDA_OP(silu_mul);
 LP_CUDA_OP(cache_write);

@@ -10,10 +10,38 @@
 // total[t] = sum_i w[i] x[t][i], t < n <= N, in every lane. Lane l takes the octets l, l + 32, ...;
 // four of them (32 products) are summed in float32 by fused multiply-adds, these sums in double.
 // For a row it is the same whatever N and n are.
+// Float types: as cuda_float.cu sums them. Lane l takes the runs l, l + 32, ... of 64 values.
+template <int N>
+static __device__ inline void
+lp_cuda_dot_floats(int type, const uint8_t *row, int64_t n_in, const struct lp_cuda_tables *tables,
+                   const float *const (&x)[N], int n, double (&total)[N]) {
+    const int lane = threadIdx.x % LP_CUDA_WARP;
+#pragma unroll
+    for (int t = 0; t < N; t++) total[t] = 0;
+    for (int64_t first = 0; first < n_in; first += 64 * LP_CUDA_WARP) {
+        const int64_t begin = first + 64 * lane, end = begin + 64 < n_in ? begin + 64 : n_in;
+        float part[N] = {};
+        for (int64_t i = begin; i < end; i++) {
+            float w[8];
+            lp_cuda_dequant8(type, row, i, 1, tables, w);
+#pragma unroll
+            for (int t = 0; t < N; t++)
+                if (t < n) part[t] = fmaf(w[0], x[t][i], part[t]);
+        }
+        for (int from = 0; from < LP_CUDA_WARP && first + 64 * from < n_in; from++)
+#pragma unroll
+            for (int t = 0; t < N; t++) total[t] += __shfl_sync(0xffffffffu, part[t], from);
+    }
+}
+
 template <int N>
 static __device__ inline void lp_cuda_dot(int type, const uint8_t *row, int64_t n_in,
                                           const struct lp_cuda_tables *tables,
                                           const float *const (&x)[N], int n, double (&total)[N]) {
+    if (type == LP_TYPE_F32 || type == LP_TYPE_F16 || type == LP_TYPE_BF16) {
+        lp_cuda_dot_floats<N>(type, row, n_in, tables, x, n, total);
+        return;
+    }
     float part[N];
     int octets = 0;
 #pragma unroll

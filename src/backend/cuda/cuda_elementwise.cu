@@ -7,6 +7,7 @@
 static __global__ void embed_kernel(struct lp_cuda_weight table,
                                     const struct lp_cuda_tables *tables, const int32_t *ids,
                                     float *out, int64_t out_stride, int64_t n_rows) {
+    lp_cuda_follow();
     int64_t octets = (table.n_in + 7) / 8, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= octets * n_rows) return;
     int64_t t = i / octets, at = i % octets * 8;
@@ -27,36 +28,59 @@ void lp_cuda_embed(struct lp_device *device, const struct lp_op_embed *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     if (dev->error || op->n_rows == 0) return;
     int64_t n = (op->table->n_in + 7) / 8 * op->n_rows;
-    embed_kernel<<<lp_cuda_blocks(n, LP_CUDA_THREADS), LP_CUDA_THREADS, 0, dev->stream>>>(
-        lp_cuda_weight_of(op->table), dev->tables, op->ids, op->out, op->out_stride, op->n_rows);
+    lp_cuda_start_early(dev, embed_kernel, lp_cuda_blocks(n, LP_CUDA_THREADS), LP_CUDA_THREADS, 0,
+                        lp_cuda_weight_of(op->table), dev->tables, op->ids, op->out, op->out_stride,
+                        op->n_rows);
     LP_CUDA_LAUNCHED(dev, "embed");
 }
 
 // ---- norms: a block a row, sums in double
 
-static __global__ void rms_norm_kernel(const float *x, int64_t x_stride, const float *w, float eps,
-                                       float *y, int64_t y_stride, int width) {
+// A thread keeps its values: a step of one row is nothing but the time to fetch them.
+#define NORM_EACH 8
+template <int THREADS>
+static __global__ void __launch_bounds__(THREADS)
+    rms_norm_kernel(const float *x, int64_t x_stride, const float *w, float eps, float *y,
+                    int64_t y_stride, int width) {
+    lp_cuda_follow();
     x += blockIdx.x * x_stride;
     y += blockIdx.x * y_stride;
     double sum = 0;
-    for (int i = threadIdx.x; i < width; i += LP_CUDA_THREADS) sum += (double)x[i] * x[i];
-    sum = lp_cuda_block_sum(sum);
-    double inverse = 1.0 / sqrt(sum / width + eps);
-    for (int i = threadIdx.x; i < width; i += LP_CUDA_THREADS)
+    float mine[NORM_EACH];
+#pragma unroll
+    for (int k = 0; k < NORM_EACH; k++) {
+        const int i = threadIdx.x + k * THREADS;
+        mine[k] = i < width ? x[i] : 0.0f;
+    }
+#pragma unroll
+    for (int k = 0; k < NORM_EACH; k++) sum += (double)mine[k] * mine[k];
+    for (int i = threadIdx.x + NORM_EACH * THREADS; i < width; i += THREADS)
+        sum += (double)x[i] * x[i];
+    sum = lp_cuda_block_sum<THREADS / LP_CUDA_WARP>(sum);
+    const double inverse = 1.0 / sqrt(sum / width + eps);
+#pragma unroll
+    for (int k = 0; k < NORM_EACH; k++) {
+        const int i = threadIdx.x + k * THREADS;
+        if (i < width) y[i] = (float)(mine[k] * inverse * (w ? w[i] : 1.0f));
+    }
+    for (int i = threadIdx.x + NORM_EACH * THREADS; i < width; i += THREADS)
         y[i] = (float)(x[i] * inverse * (w ? w[i] : 1.0f));
 }
 
 void lp_cuda_rms_norm(struct lp_device *device, const struct lp_op_rms_norm *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     if (dev->error || op->n_rows == 0) return;
-    rms_norm_kernel<<<(unsigned)op->n_rows, LP_CUDA_THREADS, 0, dev->stream>>>(
-        op->x, op->x_stride, op->w, op->eps, op->y, op->y_stride, op->width);
+    const bool wide = op->width > 2 * LP_CUDA_THREADS; // of the row alone: rule B2
+    lp_cuda_start_early(dev, wide ? rms_norm_kernel<1024> : rms_norm_kernel<LP_CUDA_THREADS>,
+                        (unsigned)op->n_rows, wide ? 1024 : LP_CUDA_THREADS, 0, op->x, op->x_stride,
+                        op->w, op->eps, op->y, op->y_stride, op->width);
     LP_CUDA_LAUNCHED(dev, "rms_norm");
 }
 
 static __global__ void layer_norm_kernel(const float *x, int64_t x_stride, const float *w,
                                          const float *b, float eps, float *y, int64_t y_stride,
                                          int width) {
+    lp_cuda_follow();
     x += blockIdx.x * x_stride;
     y += blockIdx.x * y_stride;
     double sum = 0, square = 0;
@@ -72,14 +96,15 @@ static __global__ void layer_norm_kernel(const float *x, int64_t x_stride, const
 void lp_cuda_layer_norm(struct lp_device *device, const struct lp_op_layer_norm *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     if (dev->error || op->n_rows == 0) return;
-    layer_norm_kernel<<<(unsigned)op->n_rows, LP_CUDA_THREADS, 0, dev->stream>>>(
-        op->x, op->x_stride, op->w, op->b, op->eps, op->y, op->y_stride, op->width);
+    lp_cuda_start_early(dev, layer_norm_kernel, (unsigned)op->n_rows, LP_CUDA_THREADS, 0, op->x,
+                        op->x_stride, op->w, op->b, op->eps, op->y, op->y_stride, op->width);
     LP_CUDA_LAUNCHED(dev, "layer_norm");
 }
 
 // ---- rope: a thread a pair
 
 static __global__ void rope_kernel(struct lp_op_rope op) {
+    lp_cuda_follow();
     int64_t half = op.width / 2, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= half * op.n_heads * op.n_tokens) return;
     int64_t p = i % half, h = i / half % op.n_heads, t = i / half / op.n_heads;
@@ -97,13 +122,94 @@ void lp_cuda_rope(struct lp_device *device, const struct lp_op_rope *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     int64_t n = (int64_t)(op->width / 2) * op->n_heads * op->n_tokens;
     if (dev->error || n == 0) return;
-    rope_kernel<<<lp_cuda_blocks(n, LP_CUDA_THREADS), LP_CUDA_THREADS, 0, dev->stream>>>(*op);
+    lp_cuda_start_early(dev, rope_kernel, lp_cuda_blocks(n, LP_CUDA_THREADS), LP_CUDA_THREADS, 0,
+                        *op);
     LP_CUDA_LAUNCHED(dev, "rope");
+}
+
+// ---- scan_rows: a block a piece of a row, then a warp a row for its pieces
+
+#define SCAN_PIECE 8192
+
+// Larger values have larger numbers, and of equal ones the first has; 0: none. Bit 0 of the second word:
+// a value is not finite.
+static __device__ inline uint64_t scan_rank(float x, int64_t i) {
+    const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x),
+                   order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    return (uint64_t)order << 32 | (uint32_t) ~(uint32_t)i;
+}
+static __device__ inline uint64_t warp_most(uint64_t x) {
+    for (int step = 16; step > 0; step /= 2) {
+        const uint64_t other = __shfl_xor_sync(0xffffffffu, x, step);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+static __global__ void __launch_bounds__(LP_CUDA_THREADS)
+    scan_pieces_kernel(struct lp_op_scan_rows op, uint64_t *found) {
+    __shared__ uint64_t of_warp[LP_CUDA_WARPS];
+    lp_cuda_follow();
+    const int64_t begin = (int64_t)blockIdx.x * SCAN_PIECE,
+                  end = begin + SCAN_PIECE < op.width ? begin + SCAN_PIECE : op.width;
+    const float *x = op.x + blockIdx.y * op.x_stride;
+    uint64_t most = 0;
+    int bad = 0;
+    for (int64_t i = begin + threadIdx.x; i < end; i += LP_CUDA_THREADS) {
+        const float value = x[i];
+        const uint64_t rank = scan_rank(value, i);
+        bad |= !isfinite(value);
+        if (rank > most && !(op.skip && op.skip[i])) most = rank;
+    }
+    bad = __syncthreads_or(bad);
+    most = warp_most(most);
+    if (threadIdx.x % LP_CUDA_WARP == 0) of_warp[threadIdx.x / LP_CUDA_WARP] = most;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int i = 1; i < LP_CUDA_WARPS; i++) most = of_warp[i] > most ? of_warp[i] : most;
+    uint64_t *to = found + 2 * ((uint64_t)blockIdx.y * gridDim.x + blockIdx.x);
+    to[0] = most;
+    to[1] = bad != 0;
+}
+
+static __global__ void scan_rows_kernel(struct lp_op_scan_rows op, const uint64_t *found,
+                                        int n_pieces) {
+    lp_cuda_follow();
+    uint64_t most = 0, bad = 0;
+    found += 2 * (uint64_t)blockIdx.x * n_pieces;
+    for (int i = threadIdx.x; i < n_pieces; i += LP_CUDA_WARP) {
+        most = found[2 * i] > most ? found[2 * i] : most;
+        bad |= found[2 * i + 1];
+    }
+    most = warp_most(most);
+    bad = warp_most(bad);
+    if (threadIdx.x != 0) return;
+    op.bad[blockIdx.x] = (int32_t)bad;
+    if (op.largest) op.largest[blockIdx.x] = most ? (int32_t) ~(uint32_t)most : -1;
+}
+
+void lp_cuda_scan_rows(struct lp_device *device, const struct lp_op_scan_rows *op) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    const unsigned n_pieces = lp_cuda_blocks(op->width, SCAN_PIECE);
+    const int64_t most = n_pieces ? LP_CUDA_SCAN_PIECES / n_pieces : 0;
+    for (int64_t first = 0; first < op->n_rows && most > 0 && !dev->error; first += most) {
+        struct lp_op_scan_rows part = *op;
+        part.n_rows = op->n_rows - first < most ? op->n_rows - first : most;
+        part.x += first * op->x_stride;
+        part.bad += first;
+        if (part.largest) part.largest += first;
+        lp_cuda_start_early(dev, scan_pieces_kernel, dim3(n_pieces, (unsigned)part.n_rows),
+                            LP_CUDA_THREADS, 0, part, dev->found);
+        lp_cuda_start_early(dev, scan_rows_kernel, (unsigned)part.n_rows, LP_CUDA_WARP, 0, part,
+                            (const uint64_t *)dev->found, (int)n_pieces);
+        LP_CUDA_LAUNCHED(dev, "scan_rows");
+    }
 }
 
 // ---- add, silu_mul: a thread a value
 
 static __global__ void add_kernel(struct lp_op_add op) {
+    lp_cuda_follow();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= op.n_rows * op.width) return;
     int64_t t = i / op.width, k = i % op.width;
@@ -114,11 +220,13 @@ void lp_cuda_add(struct lp_device *device, const struct lp_op_add *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     int64_t n = op->n_rows * op->width;
     if (dev->error || n == 0) return;
-    add_kernel<<<lp_cuda_blocks(n, LP_CUDA_THREADS), LP_CUDA_THREADS, 0, dev->stream>>>(*op);
+    lp_cuda_start_early(dev, add_kernel, lp_cuda_blocks(n, LP_CUDA_THREADS), LP_CUDA_THREADS, 0,
+                        *op);
     LP_CUDA_LAUNCHED(dev, "add");
 }
 
 static __global__ void silu_mul_kernel(struct lp_op_silu_mul op) {
+    lp_cuda_follow();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= op.n_rows * op.width) return;
     int64_t at = i / op.width * op.stride + i % op.width;
@@ -129,7 +237,8 @@ void lp_cuda_silu_mul(struct lp_device *device, const struct lp_op_silu_mul *op)
     struct lp_cuda_device *dev = lp_cuda_of(device);
     int64_t n = op->n_rows * op->width;
     if (dev->error || n == 0) return;
-    silu_mul_kernel<<<lp_cuda_blocks(n, LP_CUDA_THREADS), LP_CUDA_THREADS, 0, dev->stream>>>(*op);
+    lp_cuda_start_early(dev, silu_mul_kernel, lp_cuda_blocks(n, LP_CUDA_THREADS), LP_CUDA_THREADS,
+                        0, *op);
     LP_CUDA_LAUNCHED(dev, "silu_mul");
 }
 
@@ -173,12 +282,15 @@ static __device__ void to_q8_0(const float *x, struct lp_block_q8_0 *b) { // as 
 }
 
 static __global__ void cache_write_kernel(struct lp_cuda_cache cache, int type, const float *x,
-                                          int64_t x_stride, int64_t first_pos, int64_t n_rows) {
+                                          int64_t x_stride, int64_t first_pos, int64_t n_rows,
+                                          struct lp_cuda_batch batch) {
+    lp_cuda_follow();
     int64_t pieces = type == LP_TYPE_Q8_0 ? cache.width / 32 : cache.width,
             i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= pieces * n_rows) return;
     int64_t t = i / pieces, k = i % pieces;
-    uint8_t *row = lp_cuda_cache_row(cache, first_pos + t);
+    uint8_t *row = lp_cuda_cache_row(lp_cuda_cache_for(cache, batch, t),
+                                     lp_cuda_position(batch, first_pos, t));
     const float *from = x + t * x_stride;
     if (type == LP_TYPE_Q8_0)
         to_q8_0(from + 32 * k, (struct lp_block_q8_0 *)row + k);
@@ -193,7 +305,8 @@ void lp_cuda_cache_write(struct lp_device *device, const struct lp_op_cache_writ
     const struct lp_cache_view *c = op->cache;
     int64_t n = op->n_rows * (c->type == LP_TYPE_Q8_0 ? c->width / 32 : c->width);
     if (dev->error || n == 0) return;
-    cache_write_kernel<<<lp_cuda_blocks(n, LP_CUDA_THREADS), LP_CUDA_THREADS, 0, dev->stream>>>(
-        lp_cuda_cache_of(c), (int)c->type, op->x, op->x_stride, op->first_pos, op->n_rows);
+    lp_cuda_start_early(dev, cache_write_kernel, lp_cuda_blocks(n, LP_CUDA_THREADS),
+                        LP_CUDA_THREADS, 0, lp_cuda_cache_of(c), (int)c->type, op->x, op->x_stride,
+                        op->first_pos, op->n_rows, lp_cuda_batch_of(op->batch));
     LP_CUDA_LAUNCHED(dev, "cache_write");
 }

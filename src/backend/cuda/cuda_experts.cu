@@ -13,6 +13,7 @@
 // pairs. One block.
 static __global__ void sort_kernel(const int32_t *ids, int n_pairs, int n_experts, int tile_rows,
                                    int32_t *pairs, int32_t *pair_begin, int32_t *tiles) {
+    lp_cuda_follow();
     extern __shared__ int32_t lp_cuda_sort_shared[];
     int32_t *begin = lp_cuda_sort_shared, *tile_begin = begin + n_experts + 1,
             *taken = tile_begin + n_experts + 1; // begin[e + 1] counts at first
@@ -105,6 +106,7 @@ static __device__ inline void down(const struct work &k, const struct lp_cuda_ta
 // Blocks along x: pieces of the outputs; along y: experts.
 template <bool IS_DOWN>
 static __global__ void expert_kernel(struct work k, const struct lp_cuda_tables *tables) {
+    lp_cuda_follow();
     const int e = blockIdx.y, end = k.pair_begin[e + 1];
     const int64_t r = (int64_t)blockIdx.x * LP_CUDA_WARPS + threadIdx.x / LP_CUDA_WARP;
     if (r >= (IS_DOWN ? k.down.n_out : k.gate.n_out)) return;
@@ -123,6 +125,7 @@ static __global__ void expert_kernel(struct work k, const struct lp_cuda_tables 
 
 static __global__ void combine_kernel(const float *out, const float *weights, int n_used,
                                       int64_t n_embd, float *y, int64_t y_stride, int64_t n_rows) {
+    lp_cuda_follow();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n_rows * n_embd) return;
     int64_t t = i / n_embd, r = i % n_embd;
@@ -134,10 +137,10 @@ static __global__ void combine_kernel(const float *out, const float *weights, in
 
 static void combine(struct lp_cuda_device *dev, const struct lp_op_experts *op, int64_t first,
                     int64_t n_rows) {
-    combine_kernel<<<lp_cuda_blocks(n_rows * op->down->n_out, LP_CUDA_THREADS), LP_CUDA_THREADS, 0,
-                     dev->stream>>>(dev->scratch.expert_out, op->weights + first * op->n_used,
-                                    op->n_used, op->down->n_out, op->y + first * op->y_stride,
-                                    op->y_stride, n_rows);
+    lp_cuda_start_early(dev, combine_kernel,
+                        lp_cuda_blocks(n_rows * op->down->n_out, LP_CUDA_THREADS), LP_CUDA_THREADS,
+                        0, dev->scratch.expert_out, op->weights + first * op->n_used, op->n_used,
+                        op->down->n_out, op->y + first * op->y_stride, op->y_stride, n_rows);
     LP_CUDA_LAUNCHED(dev, "experts (sum)");
 }
 
@@ -154,9 +157,10 @@ struct call {
 static void sort(struct lp_cuda_device *dev, const struct call *c) {
     const struct lp_op_experts *op = c->op;
     const int n_experts = (int)op->gate->n_mats;
-    sort_kernel<<<1, SORT_THREADS, (size_t)(3 * n_experts + 2) * sizeof(int32_t), dev->stream>>>(
-        op->ids + c->first * op->n_used, (int)c->n_pairs, n_experts, c->tile_rows,
-        dev->scratch.pairs, dev->scratch.pair_begin, dev->scratch.tiles);
+    lp_cuda_start_early(dev, sort_kernel, 1, SORT_THREADS,
+                        (size_t)(3 * n_experts + 2) * sizeof(int32_t),
+                        op->ids + c->first * op->n_used, (int)c->n_pairs, n_experts, c->tile_rows,
+                        dev->scratch.pairs, dev->scratch.pair_begin, dev->scratch.tiles);
     LP_CUDA_LAUNCHED(dev, "experts (sort)");
 }
 
@@ -179,9 +183,9 @@ static void run_plain(struct lp_cuda_device *dev, const struct call *c, bool is_
     const int64_t n_out = is_down ? op->down->n_out : op->gate->n_out;
     const dim3 blocks(lp_cuda_blocks(n_out, LP_CUDA_WARPS), n_experts);
     if (is_down)
-        expert_kernel<true><<<blocks, LP_CUDA_THREADS, 0, dev->stream>>>(k, dev->tables);
+        lp_cuda_start_early(dev, expert_kernel<true>, blocks, LP_CUDA_THREADS, 0, k, dev->tables);
     else
-        expert_kernel<false><<<blocks, LP_CUDA_THREADS, 0, dev->stream>>>(k, dev->tables);
+        lp_cuda_start_early(dev, expert_kernel<false>, blocks, LP_CUDA_THREADS, 0, k, dev->tables);
     LP_CUDA_LAUNCHED(dev, is_down ? "experts (down)" : "experts (gate and up)");
 }
 
@@ -195,6 +199,20 @@ static const struct lp_cuda_q8_kernel *kernel_of(const struct lp_cuda_device *de
 // x: n_rows rows of n_in values, into the form that the call's kernels take.
 static void round_rows(struct lp_cuda_device *dev, const struct call *c, const float *x,
                        int64_t stride, int64_t n_rows, int64_t n_in, uint8_t *out) {
+    if (out == dev->scratch.act) { // for the shared expert's products
+        struct lp_cuda_act act = {};
+        act.x = x;
+        act.x_row = stride;
+        act.n_rows = n_rows;
+        act.n_heads = 1;
+        act.n_in = n_in;
+        act.layout = c->wide  ? (int)LP_CUDA_ACT_HALF
+                     : c->vec ? (int)LP_CUDA_ACT_ROUNDS
+                              : (int)LP_CUDA_ACT_SUPERBLOCKS;
+        lp_cuda_act_is_there(dev, &act, false);
+    } else if (c->wide) {
+        dev->act.x = NULL; // unscale is not its own any more
+    }
     if (c->wide) {
         struct lp_cuda_halve h = {};
         h.x = x;
@@ -315,6 +333,7 @@ static void run_rows(struct lp_cuda_device *dev, const struct lp_op_experts *op,
 void lp_cuda_experts(struct lp_device *device, const struct lp_op_experts *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     int64_t most = dev->sizes.n_rows;
+    dev->act.x = NULL;
     for (int64_t first = 0; first < op->n_rows && !dev->error; first += most)
         run_rows(dev, op, first, op->n_rows - first < most ? op->n_rows - first : most);
 }

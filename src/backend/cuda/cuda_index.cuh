@@ -31,6 +31,7 @@
 struct lp_cuda_index {
     struct lp_op_index_select op; // q, w, ids, counts: of the first query of the launch
     struct lp_cuda_cache keys;
+    struct lp_cuda_batch batch;
     bool whole_chunks;   // rows lie at multiples of 16 bytes
     int64_t n_context;   // stride of scores and candidates
     int run_keys;        // of a block of score: a multiple of 256
@@ -45,7 +46,7 @@ struct lp_cuda_index {
 // Keys that query q sees, and whether it has to choose among them.
 static __device__ __forceinline__ bool lp_index_visible(const struct lp_cuda_index &s, int64_t q,
                                                         int *n) {
-    *n = (int)(s.op.first_pos + q) + 1;
+    *n = (int)lp_cuda_position(s.batch, s.op.first_pos, q) + 1;
     return *n > s.op.top_k;
 }
 
@@ -115,8 +116,9 @@ static __device__ __forceinline__ uint4 lp_index_load16(const uint8_t *from, boo
 }
 
 // Keys pos + 16 tile + lane / 4 + {0, 8} of a warp, behind the last one that one again.
-static __device__ __forceinline__ void lp_index_load_keys(const struct lp_cuda_index &s, int pos,
-                                                          int n, uint4 (&keys)[2][2][4]) {
+static __device__ __forceinline__ void lp_index_load_keys(const struct lp_cuda_index &s,
+                                                          const int32_t *pages, int pos, int n,
+                                                          uint4 (&keys)[2][2][4]) {
     const int lane = threadIdx.x % LP_CUDA_WARP;
 #pragma unroll
     for (int tile = 0; tile < 2; tile++)
@@ -124,7 +126,7 @@ static __device__ __forceinline__ void lp_index_load_keys(const struct lp_cuda_i
         for (int i = 0; i < 2; i++) {
             const int slot = min(pos + 16 * tile + 8 * i + lane / 4, n - 1) + s.keys.slot_offset,
                       page = slot / s.keys.page_tokens;
-            const uint8_t *row = s.keys.base + (size_t)s.keys.pages[page] * s.keys.page_bytes +
+            const uint8_t *row = s.keys.base + (size_t)pages[page] * s.keys.page_bytes +
                                  (size_t)(slot - page * s.keys.page_tokens) * s.keys.row_bytes;
 #pragma unroll
             for (int g = 0; g < 4; g++)
@@ -178,7 +180,8 @@ lp_index_sum_heads(const uint8_t *parts, const float *factors, int blocks,
 // is infinite, so what is not finite is done again.
 template <int TYPE>
 static __device__ float lp_index_score_plain(const struct lp_cuda_index &s, int64_t q, int pos) {
-    const uint32_t *key = (const uint32_t *)lp_cuda_cache_row(s.keys, pos);
+    const uint32_t *key =
+        (const uint32_t *)lp_cuda_cache_row(lp_cuda_cache_for(s.keys, s.batch, q), pos);
     float score = 0;
     for (int h = 0; h < s.op.n_heads; h++) {
         const float *query = s.op.q + q * s.op.q_stride + h * LP_INDEX_WIDTH;
@@ -209,11 +212,12 @@ static __device__ __forceinline__ void lp_index_score(const struct lp_cuda_index
     for (int i = threadIdx.x; i < LP_INDEX_BINS; i += LP_INDEX_THREADS) bins[i] = 0;
     lp_index_split_query<TYPE>(s, q, parts, factors);
     __syncthreads();
+    const int32_t *pages = lp_cuda_cache_for(s.keys, s.batch, q).pages;
     const int end = min(n, begin + s.run_keys), blocks = (s.op.n_heads + 7) / 8;
     for (int pos = begin + 32 * warp; pos < end; pos += 32 * LP_INDEX_WARPS) {
         uint4 keys[2][2][4];
         float sums[2][2];
-        lp_index_load_keys(s, pos, n, keys);
+        lp_index_load_keys(s, pages, pos, n, keys);
         lp_index_sum_heads<TYPE>(parts, factors, blocks, keys, sums);
         const float first = lane % 2 ? sums[0][1] : sums[0][0],
                     second = lane % 2 ? sums[1][1] : sums[1][0];

@@ -10,6 +10,7 @@
 struct selection {
     struct lp_op_index_select op; // q, w, ids, counts: of the first query of the launch
     struct lp_cuda_cache keys;
+    struct lp_cuda_batch batch;
     int type;
     float *scores; // [n_queries, n_context]
     int64_t n_context;
@@ -17,7 +18,7 @@ struct selection {
 
 // Keys that query q sees, and whether it has to choose among them.
 static __device__ inline bool visible(const struct selection &s, int64_t q, int64_t *n) {
-    *n = s.op.first_pos + q + 1;
+    *n = lp_cuda_position(s.batch, s.op.first_pos, q) + 1;
     return *n > s.op.top_k;
 }
 
@@ -30,12 +31,13 @@ static __global__ void score_kernel(struct selection s, unsigned pieces,
     int64_t n;
     if (!visible(s, q, &n)) return;
     const float *query = s.op.q + q * s.op.q_stride, *w = s.op.w + q * s.op.w_stride;
+    const struct lp_cuda_cache cache = lp_cuda_cache_for(s.keys, s.batch, q);
     float *key = keys + warp * width;
     for (int i = 0; i < KEYS_PER_WARP; i++) {
         const int64_t pos =
             ((int64_t)(blockIdx.x % pieces) * LP_CUDA_WARPS + warp) * KEYS_PER_WARP + i;
         if (pos >= n) return; // the whole warp
-        const uint8_t *row = lp_cuda_cache_row(s.keys, pos);
+        const uint8_t *row = lp_cuda_cache_row(cache, pos);
         for (int at = lane * 8; at < width; at += 8 * LP_CUDA_WARP) {
             const int left = width - at < 8 ? width - at : 8;
             float values[8];
@@ -144,7 +146,7 @@ void lp_cuda_index_select_plain(struct lp_device *device, const struct lp_op_ind
     const int64_t most = dev->scratch.score_rows;
     for (int64_t first = 0; first < op->n_queries && !dev->error; first += most) {
         const int64_t left = op->n_queries - first, n = left < most ? left : most,
-                      n_keys = op->first_pos + first + n;
+                      n_keys = op->batch ? op->batch->most_keys : op->first_pos + first + n;
         struct selection s = {};
         s.op = *op;
         s.op.q += first * op->q_stride;
@@ -153,6 +155,7 @@ void lp_cuda_index_select_plain(struct lp_device *device, const struct lp_op_ind
         s.op.counts += first;
         s.op.first_pos += first;
         s.keys = lp_cuda_cache_of(op->keys);
+        s.batch = lp_cuda_batch_from(lp_cuda_batch_of(op->batch), first);
         s.type = (int)op->keys->type;
         s.scores = dev->scratch.scores;
         s.n_context = dev->sizes.n_context;

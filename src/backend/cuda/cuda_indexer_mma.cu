@@ -6,49 +6,52 @@
 template <int TYPE>
 static __global__ void __launch_bounds__(LP_INDEX_THREADS, 2)
     score_kernel(const __grid_constant__ struct lp_cuda_index s) {
+    lp_cuda_follow();
     lp_index_score<TYPE>(s);
 }
 static __global__ void __launch_bounds__(LP_INDEX_THREADS)
     narrow_kernel(const __grid_constant__ struct lp_cuda_index s) {
+    lp_cuda_follow();
     lp_index_narrow(s);
 }
 static __global__ void __launch_bounds__(LP_INDEX_THREADS)
     choose_kernel(const __grid_constant__ struct lp_cuda_index s) {
+    lp_cuda_follow();
     lp_index_choose(s);
 }
 
 template <int TYPE>
-static cudaError_t start_scores(const struct lp_cuda_index *s, int n_queries, int n_keys,
-                                cudaStream_t stream) {
+static cudaError_t start_scores(struct lp_cuda_device *dev, const struct lp_cuda_index *s,
+                                int n_queries, int n_keys) {
     const size_t shared = lp_index_shared_bytes(s->op.n_heads, lp_index_parts<TYPE>::n);
     const cudaError_t error = cudaFuncSetAttribute(
         score_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error) return error;
     const dim3 blocks(lp_cuda_blocks(n_keys, s->run_keys), (unsigned)n_queries);
-    score_kernel<TYPE><<<blocks, LP_INDEX_THREADS, shared, stream>>>(*s);
+    lp_cuda_start_early(dev, score_kernel<TYPE>, blocks, LP_INDEX_THREADS, shared, *s);
     return cudaGetLastError();
 }
 
 // s: all but run_keys; op: of the first query. Keys of each of the n_queries are counted from 0.
-static cudaError_t start(struct lp_cuda_index *s, lp_type type, int n_queries,
-                         cudaStream_t stream) {
-    const int n_keys = (int)s->op.first_pos + n_queries;
+// n_keys: that no query sees more of.
+static cudaError_t start(struct lp_cuda_device *dev, struct lp_cuda_index *s, lp_type type,
+                         int n_queries, int n_keys) {
     cudaError_t error = cudaSuccess;
     if (n_keys > s->op.top_k) {
         // Long runs where there are blocks enough: each block splits the query anew.
         s->run_keys = 4096;
         while (s->run_keys > 512 && (int64_t)n_keys * n_queries / s->run_keys < MANY_BLOCKS)
             s->run_keys /= 2;
-        error = type == LP_TYPE_F16 ? start_scores<LP_TYPE_F16>(s, n_queries, n_keys, stream)
-                                    : start_scores<LP_TYPE_BF16>(s, n_queries, n_keys, stream);
+        error = type == LP_TYPE_F16 ? start_scores<LP_TYPE_F16>(dev, s, n_queries, n_keys)
+                                    : start_scores<LP_TYPE_BF16>(dev, s, n_queries, n_keys);
     }
     const dim3 blocks(lp_cuda_blocks(n_keys, LP_INDEX_CHUNK), (unsigned)n_queries);
     if (!error && n_keys > s->op.top_k) {
-        narrow_kernel<<<blocks, LP_INDEX_THREADS, 0, stream>>>(*s);
+        lp_cuda_start_early(dev, narrow_kernel, blocks, LP_INDEX_THREADS, 0, *s);
         error = cudaGetLastError();
     }
     if (error) return error;
-    choose_kernel<<<blocks, LP_INDEX_THREADS, 0, stream>>>(*s);
+    lp_cuda_start_early(dev, choose_kernel, blocks, LP_INDEX_THREADS, 0, *s);
     return cudaGetLastError();
 }
 
@@ -81,7 +84,9 @@ void lp_cuda_index_select_mma(struct lp_device *device, const struct lp_op_index
         s.op.ids += first * op->ids_stride;
         s.op.counts += first;
         s.op.first_pos += first;
-        lp_cuda_note(dev, start(&s, op->keys->type, (int)(left < most ? left : most), dev->stream),
-                     "index_select");
+        s.batch = lp_cuda_batch_from(lp_cuda_batch_of(op->batch), first);
+        const int64_t n = left < most ? left : most,
+                      n_keys = op->batch ? op->batch->most_keys : s.op.first_pos + n;
+        lp_cuda_note(dev, start(dev, &s, op->keys->type, (int)n, (int)n_keys), "index_select");
     }
 }

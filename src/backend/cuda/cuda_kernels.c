@@ -19,6 +19,9 @@ static const struct lp_kernel candidates[] = {
     Q8_ROW(q5_k, Q5_K),
     Q8_ROW(q6_k, Q6_K),
     Q8_ROW(q8_0, Q8_0),
+    {"matmul", "cuda_matmul_float", LP_TYPE_F32, 0, NULL},
+    {"matmul", "cuda_matmul_float", LP_TYPE_F16, 0, NULL},
+    {"matmul", "cuda_matmul_float", LP_TYPE_BF16, 0, NULL},
     {"matmul", "cuda_matmul_dequant", LP_KERNEL_ANY_TYPE, 0, NULL},
     WIDE_ROW(q4_k, Q4_K),
     WIDE_ROW(q5_k, Q5_K),
@@ -36,6 +39,15 @@ static const struct lp_kernel *choose(const struct lp_cuda_device *dev, const ch
     return i < 0 ? NULL : &candidates[i];
 }
 
+bool lp_cuda_act_is_there(struct lp_cuda_device *dev, const struct lp_cuda_act *a, bool same_x) {
+    const struct lp_cuda_act *b = &dev->act;
+    const bool there = same_x && a->x == b->x && a->x_row == b->x_row && a->x_head == b->x_head &&
+                       a->n_rows == b->n_rows && a->n_heads == b->n_heads && a->n_in == b->n_in &&
+                       a->layout == b->layout;
+    dev->act = *a;
+    return there;
+}
+
 void lp_cuda_choose_kernels(struct lp_cuda_device *dev) {
     for (int type = 0; type < LP_TYPE_COUNT; type++) {
         dev->matmul[type] = choose(dev, "matmul", (lp_type)type);
@@ -43,4 +55,5 @@ void lp_cuda_choose_kernels(struct lp_cuda_device *dev) {
     }
     dev->wide_rows = 64;
     dev->wide_pairs = 32;
+    dev->wide_blocks = dev->n_multiprocessors / 3;
 }

@@ -6,13 +6,18 @@ static bool multiple(uintptr_t a, size_t b, size_t c, uintptr_t of) {
     return a % of == 0 && b % of == 0 && c % of == 0;
 }
 
+// Keys that no query sees more of.
+static int64_t last_seen(const struct lp_visible *v) {
+    return v->batch ? v->batch->most_keys : v->first_pos + v->n_queries;
+}
+
 bool lp_cuda_latent_fits(const struct lp_op_mla_absorbed *op) {
     const struct lp_cache_view *cache = op->cache;
     return (cache->type == LP_TYPE_BF16 || cache->type == LP_TYPE_F16) &&
            op->latent == LP_CUDA_LATENT && op->rope == LP_CUDA_ROPE &&
            cache->width == LP_CUDA_LATENT + LP_CUDA_ROPE &&
            multiple((uintptr_t)cache->base, cache->row_bytes, cache->page_bytes, 4) &&
-           op->visible.first_pos + op->visible.n_queries < INT32_MAX / 2;
+           last_seen(&op->visible) < INT32_MAX / 2;
 }
 
 static int32_t ceil_div(int64_t n, int64_t each) {
@@ -45,13 +50,13 @@ static void begin(struct lp_cuda_latent_launch *l, const struct lp_op_mla_absorb
 static int32_t queries_together(const struct lp_op_mla_absorbed *op, int64_t first, int64_t n,
                                 struct lp_cuda_segments segments) {
     const int32_t seen = (int32_t)(op->visible.first_pos + first) + 1, last = seen + (int32_t)n - 1;
-    if (op->visible.ids || op->n_heads > LP_CUDA_LATENT_ROWS / 2) return 1;
+    if (op->visible.ids || op->visible.batch || op->n_heads > LP_CUDA_LATENT_ROWS / 2) return 1;
     if (lp_cuda_segment_keys(segments, seen) != lp_cuda_segment_keys(segments, last)) return 1;
     return least(LP_CUDA_LATENT_ROWS / op->n_heads, n);
 }
 
 static int32_t longest(const struct lp_visible *v) { // list
-    const int64_t seen = v->first_pos + v->n_queries;
+    const int64_t seen = last_seen(v);
     return least(v->ids ? least(v->k, seen) : seen, INT32_MAX);
 }
 
@@ -107,6 +112,8 @@ int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *l, const struct lp_op_m
     const int32_t groups = ceil_div(n, together);
     l->runs[l->n_runs++] = (struct lp_cuda_latent_run){
         .pages = op->cache->pages,
+        .positions = v->batch ? v->batch->positions + first : NULL,
+        .pages_of = v->batch ? v->batch->pages + first : NULL,
         .q_latent = op->q_latent + first * op->q_latent_stride,
         .q_rope = op->q_rope + first * op->q_rope_stride,
         .ids = v->ids ? v->ids + first * v->k : NULL,

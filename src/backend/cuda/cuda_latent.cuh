@@ -41,6 +41,7 @@ struct lp_latent_stats { // of a block's rows; behind the tiles
 
 struct lp_latent_block { // where a block stands in the launch
     const struct lp_cuda_latent_run *run;
+    const int32_t *pages; // of its queries' sequence
     int query, n_queries; // its queries
     int head, n_heads;    // its heads; row r: query + r / n_heads, head + r % n_heads
     int n_least, n_most;  // keys that its queries see
@@ -52,7 +53,8 @@ struct lp_latent_block { // where a block stands in the launch
 };
 
 static __device__ __forceinline__ int lp_latent_seen(const struct lp_cuda_latent_run *run, int q) {
-    return run->ids ? run->counts[q] : run->first_pos + q + 1;
+    if (run->ids) return run->counts[q];
+    return (run->positions ? run->positions[q] : run->first_pos + q) + 1;
 }
 
 static __device__ __forceinline__ struct lp_latent_block
@@ -66,6 +68,7 @@ lp_latent_locate(const struct lp_cuda_latent_launch &a, int block) {
               heads = block % a.head_blocks, segment = block / a.head_blocks % walks * b.run->walk,
               group = block / a.head_blocks / walks;
     b.query = group * b.run->together;
+    b.pages = b.run->positions ? b.run->pages_of[b.query] : b.run->pages;
     b.n_queries = min(b.run->together, b.run->n_queries - b.query);
     b.head = heads * LP_CUDA_LATENT_ROWS;
     b.n_heads = min(a.n_heads - b.head, LP_CUDA_LATENT_ROWS);
@@ -137,7 +140,7 @@ static __device__ __forceinline__ void lp_latent_find_rows(struct lp_latent_load
         l->rows[i] = a.base;
         l->n_bytes[i] = 0;
         if (l->position[i] >= 0) {
-            l->rows[i] += (size_t)b.run->pages[page] * a.page_bytes +
+            l->rows[i] += (size_t)b.pages[page] * a.page_bytes +
                           (size_t)(slot - page * a.page_tokens) * a.row_bytes;
             l->n_bytes[i] = 16;
         }

@@ -1,7 +1,7 @@
 // Attention over cached latents by the matrix units: what the two kernels (mma.sync, wgmma) are told,
 // and the rule by which a context is cut.
 //
-// A launch takes runs: consecutive queries of one sequence. A block takes 64 rows, (query, head) pairs
+// A launch takes runs: consecutive queries of one sequence, or queries of a batch. A block takes 64 rows, (query, head) pairs
 // that see one list of keys, and walks some consecutive segments of that list. Each segment is a softmax
 // of its own, and a row's result is the segments' results folded in their order (lp_latent_fold):
 //
@@ -39,6 +39,8 @@ struct lp_cuda_segments {
 
 struct lp_cuda_latent_run {
     const int32_t *pages;
+    const int32_t *positions;       // of queries of several sequences (lp_op_batch); or NULL
+    const int32_t *const *pages_of; // the same
     const float *q_latent, *q_rope; // of the first query
     const int32_t *ids, *counts;    // as in lp_visible, or NULL
     float *out;

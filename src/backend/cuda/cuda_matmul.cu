@@ -2,23 +2,15 @@
 // all types: a warp takes one row of a matrix and up to LP_CUDA_DOT_ROWS activation rows. The
 // transposed direction gives a thread eight neighbouring outputs.
 #include "backend/cuda/cuda_dot.cuh"
+#include "backend/cuda/cuda_float.h"
 #include "backend/cuda/cuda_q8.h"
 #include "backend/cuda/cuda_wide.h"
 
-struct product {
-    struct lp_cuda_weight w;
-    const float *x; // row t of head h at x + t * x_row + h * x_head
-    int64_t x_row, x_head;
-    const float *bias;
-    float *y;
-    int64_t y_row, y_head, n_rows;
-    bool accumulate;
-};
-
 // Blocks along x: pieces of the outputs, then of the rows. Along y: heads (matrices).
 template <int N>
-static __global__ void product_kernel(struct product p, const struct lp_cuda_tables *tables,
+static __global__ void product_kernel(struct lp_cuda_product p, const struct lp_cuda_tables *tables,
                                       unsigned pieces) {
+    lp_cuda_follow();
     int64_t r = (int64_t)(blockIdx.x % pieces) * LP_CUDA_WARPS + threadIdx.x / LP_CUDA_WARP;
     int64_t first = (int64_t)(blockIdx.x / pieces) * N, h = blockIdx.y;
     if (r >= p.w.n_out) return;
@@ -38,23 +30,41 @@ static __global__ void product_kernel(struct product p, const struct lp_cuda_tab
     }
 }
 
-static void multiply_plain(struct lp_cuda_device *dev, const struct product *p, const char *where) {
+static void multiply_plain(struct lp_cuda_device *dev, const struct lp_cuda_product *p,
+                           const char *where) {
     const unsigned pieces = lp_cuda_blocks(p->w.n_out, LP_CUDA_WARPS);
     const dim3 blocks(pieces * lp_cuda_blocks(p->n_rows, p->n_rows == 1 ? 1 : LP_CUDA_DOT_ROWS),
                       (unsigned)p->w.n_mats);
-    if (p->n_rows == 1)
-        product_kernel<1><<<blocks, LP_CUDA_THREADS, 0, dev->stream>>>(*p, dev->tables, pieces);
+    if (lp_cuda_float_takes(&p->w))
+        lp_cuda_float_start(dev, p);
+    else if (p->n_rows == 1)
+        lp_cuda_start_early(dev, product_kernel<1>, blocks, LP_CUDA_THREADS, 0, *p, dev->tables,
+                            pieces);
     else
-        product_kernel<LP_CUDA_DOT_ROWS>
-            <<<blocks, LP_CUDA_THREADS, 0, dev->stream>>>(*p, dev->tables, pieces);
+        lp_cuda_start_early(dev, product_kernel<LP_CUDA_DOT_ROWS>, blocks, LP_CUDA_THREADS, 0, *p,
+                            dev->tables, pieces);
     LP_CUDA_LAUNCHED(dev, where);
 }
 
 // ---- with activations of 8 bits
 
+// Whether the rows lie in scratch as the kernels of this layout take them.
+static bool is_there(struct lp_cuda_device *dev, const struct lp_cuda_product *p, int64_t n_heads,
+                     int64_t n_in, int layout) {
+    struct lp_cuda_act act = {};
+    act.x = p->x;
+    act.x_row = p->x_row;
+    act.x_head = p->x_head;
+    act.n_rows = p->n_rows;
+    act.n_heads = n_heads;
+    act.n_in = n_in;
+    act.layout = layout;
+    return lp_cuda_act_is_there(dev, &act, p->same_x);
+}
+
 // The call for rows that lie rounded in the scratch.
 static struct lp_cuda_q8_job job_of(const struct lp_cuda_device *dev, const struct lp_weight *w,
-                                    const struct product *p) {
+                                    const struct lp_cuda_product *p) {
     struct lp_cuda_q8_job job = {};
     job.w = w;
     job.mode = LP_CUDA_Q8_MATMUL;
@@ -73,7 +83,7 @@ static struct lp_cuda_q8_job job_of(const struct lp_cuda_device *dev, const stru
 
 // n_rows rows that fit in the scratch.
 static void multiply_slice(struct lp_cuda_device *dev, const struct lp_cuda_q8_kernel *kernel,
-                           const struct lp_weight *w, const struct product *p) {
+                           const struct lp_weight *w, const struct lp_cuda_product *p) {
     const int64_t x_heads = p->x_head ? w->n_mats : 1;
     const bool vec =
         p->n_rows <= LP_CUDA_VEC_ROWS && (kernel->vec_any_alignment || lp_cuda_q8_aligned(w)) &&
@@ -88,7 +98,7 @@ static void multiply_slice(struct lp_cuda_device *dev, const struct lp_cuda_q8_k
     q.n_in = w->n_in;
     q.layout = vec ? LP_CUDA_ACT_ROUNDS : LP_CUDA_ACT_SUPERBLOCKS;
     q.out = dev->scratch.act;
-    lp_cuda_quantize_act(dev, &q);
+    if (!is_there(dev, p, x_heads, w->n_in, q.layout)) lp_cuda_quantize_act(dev, &q);
     const struct lp_cuda_q8_job job = job_of(dev, w, p);
     if (vec)
         kernel->vec(dev, &job);
@@ -101,12 +111,15 @@ static void multiply_slice(struct lp_cuda_device *dev, const struct lp_cuda_q8_k
 static const struct lp_cuda_wide_kernel *wide_kernel(const struct lp_cuda_device *dev,
                                                      const struct lp_weight *w, int64_t n_rows) {
     const struct lp_kernel *kernel = dev->wide[w->type];
+    const int64_t blocks = (int64_t)lp_cuda_blocks(n_rows, LP_CUDA_WIDE_TILE) *
+                           lp_cuda_blocks(w->n_out, LP_CUDA_WIDE_TILE) * w->n_mats;
     if (!kernel || !dev->may_vary || n_rows < dev->wide_rows || !lp_cuda_wide_fits(w)) return NULL;
+    if (blocks < dev->wide_blocks) return NULL;
     return (const struct lp_cuda_wide_kernel *)kernel->impl;
 }
 
 static void multiply_wide(struct lp_cuda_device *dev, const struct lp_cuda_wide_kernel *kernel,
-                          const struct lp_weight *w, const struct product *p) {
+                          const struct lp_weight *w, const struct lp_cuda_product *p) {
     const int64_t x_heads = p->x_head ? w->n_mats : 1;
     struct lp_cuda_halve h = {};
     h.x = p->x;
@@ -117,15 +130,15 @@ static void multiply_wide(struct lp_cuda_device *dev, const struct lp_cuda_wide_
     h.n_in = w->n_in;
     h.out = (uint16_t *)dev->scratch.act;
     h.unscale = dev->scratch.unscale;
-    lp_cuda_halve_act(dev, &h);
+    if (!is_there(dev, p, x_heads, w->n_in, LP_CUDA_ACT_HALF)) lp_cuda_halve_act(dev, &h);
     struct lp_cuda_wide_job wide = {};
     wide.unscale = h.unscale;
     wide.job = job_of(dev, w, p);
     kernel->start(dev, &wide);
 }
 
-static void multiply(struct lp_cuda_device *dev, const struct lp_weight *w, const struct product *p,
-                     const char *where) {
+static void multiply(struct lp_cuda_device *dev, const struct lp_weight *w,
+                     const struct lp_cuda_product *p, const char *where) {
     if (dev->error || p->n_rows == 0 || p->w.n_out == 0) return;
     const struct lp_cuda_wide_kernel *wide = wide_kernel(dev, w, p->n_rows);
     const struct lp_cuda_q8_kernel *kernel =
@@ -141,7 +154,7 @@ static void multiply(struct lp_cuda_device *dev, const struct lp_weight *w, cons
         multiply_plain(dev, p, where);
         return;
     }
-    struct product part = *p;
+    struct lp_cuda_product part = *p;
     for (int64_t first = 0; first < p->n_rows; first += most) {
         part.n_rows = p->n_rows - first < most ? p->n_rows - first : most;
         part.x = p->x + first * p->x_row;
@@ -154,7 +167,7 @@ static void multiply(struct lp_cuda_device *dev, const struct lp_weight *w, cons
 }
 
 void lp_cuda_matmul(struct lp_device *device, const struct lp_op_matmul *op) {
-    struct product p = {};
+    struct lp_cuda_product p = {};
     p.w = lp_cuda_weight_of(op->w);
     p.w.n_mats = 1;
     p.x = op->x;
@@ -164,13 +177,16 @@ void lp_cuda_matmul(struct lp_device *device, const struct lp_op_matmul *op) {
     p.y_row = op->y_stride;
     p.n_rows = op->n_rows;
     p.accumulate = op->accumulate;
+    p.same_x = op->same_x;
+    if (!op->same_x) lp_cuda_of(device)->act.x = NULL;
     multiply(lp_cuda_of(device), op->w, &p, "matmul");
 }
 
 // ---- y[j] = sum_d W[h][d][j] x[d]: eight j a thread, summed over d as lp_cuda_dot sums its octets
 
-static __global__ void transposed_kernel(struct product p, const struct lp_cuda_tables *tables,
-                                         unsigned pieces) {
+static __global__ void transposed_kernel(struct lp_cuda_product p,
+                                         const struct lp_cuda_tables *tables, unsigned pieces) {
+    lp_cuda_follow();
     int64_t at = ((int64_t)(blockIdx.x % pieces) * blockDim.x + threadIdx.x) * 8;
     int64_t t = blockIdx.x / pieces, h = blockIdx.y;
     if (at >= p.w.n_in) return;
@@ -198,7 +214,7 @@ static __global__ void transposed_kernel(struct product p, const struct lp_cuda_
 
 static void head_product(struct lp_cuda_device *dev, const struct lp_op_head_matmul *op,
                          bool plain) {
-    struct product p = {};
+    struct lp_cuda_product p = {};
     p.w = lp_cuda_weight_of(op->w);
     p.x = op->x;
     p.x_row = op->x_row_stride;
@@ -207,6 +223,7 @@ static void head_product(struct lp_cuda_device *dev, const struct lp_op_head_mat
     p.y_row = op->y_row_stride;
     p.y_head = op->y_head_stride;
     p.n_rows = op->n_rows;
+    dev->act.x = NULL;
     if (!op->transposed && !plain) {
         multiply(dev, op->w, &p, "head_matmul");
         return;
@@ -219,7 +236,7 @@ static void head_product(struct lp_cuda_device *dev, const struct lp_op_head_mat
     const int threads = 64;
     const unsigned pieces = lp_cuda_blocks(op->w->n_in, 8 * threads);
     const dim3 blocks(pieces * (unsigned)op->n_rows, (unsigned)op->w->n_mats);
-    transposed_kernel<<<blocks, threads, 0, dev->stream>>>(p, dev->tables, pieces);
+    lp_cuda_start_early(dev, transposed_kernel, blocks, threads, 0, p, dev->tables, pieces);
     LP_CUDA_LAUNCHED(dev, "head_matmul");
 }
 

@@ -5,18 +5,21 @@
 template <int TYPE>
 static __global__ void __launch_bounds__(LP_LATENT_THREADS, 1)
     mma_kernel(const __grid_constant__ struct lp_cuda_latent_launch a) {
+    lp_cuda_follow();
     lp_latent_mma_attend<TYPE>(a);
 }
 
 static __global__ void __launch_bounds__(128)
     join_kernel(const __grid_constant__ struct lp_cuda_latent_launch a) {
+    lp_cuda_follow();
     lp_latent_join(a);
 }
 
 cudaError_t lp_cuda_latent_finish(const struct lp_cuda_latent_launch *launch, cudaStream_t stream) {
     for (int i = 0; i < launch->n_runs; i++)
         if (launch->runs[i].n_segments > launch->runs[i].walk) {
-            join_kernel<<<launch->n_rows, LP_CUDA_LATENT / 4, 0, stream>>>(*launch);
+            lp_cuda_start_on(stream, true, join_kernel, (unsigned)launch->n_rows,
+                             LP_CUDA_LATENT / 4, 0, *launch);
             break;
         }
     return cudaGetLastError();
@@ -28,7 +31,8 @@ static cudaError_t start(const struct lp_cuda_latent_launch *launch, cudaStream_
     const cudaError_t error = cudaFuncSetAttribute(
         mma_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error) return error;
-    mma_kernel<TYPE><<<launch->n_blocks, LP_LATENT_THREADS, shared, stream>>>(*launch);
+    lp_cuda_start_on(stream, true, mma_kernel<TYPE>, (unsigned)launch->n_blocks, LP_LATENT_THREADS,
+                     shared, *launch);
     return lp_cuda_latent_finish(launch, stream);
 }
 

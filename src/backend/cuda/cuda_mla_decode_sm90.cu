@@ -5,6 +5,7 @@ template <int TYPE>
 static __global__ void __launch_bounds__(LP_LATENT90_THREADS, 1)
     wgmma_kernel(const __grid_constant__ struct lp_cuda_latent_launch a) {
 #if defined(LP_CUDA_HAS_WGMMA)
+    lp_cuda_follow();
     lp_latent90_attend<TYPE>(a);
 #endif
 }
@@ -15,7 +16,8 @@ static cudaError_t start(const struct lp_cuda_latent_launch *launch, cudaStream_
     const cudaError_t error = cudaFuncSetAttribute(
         wgmma_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error) return error;
-    wgmma_kernel<TYPE><<<launch->n_blocks, LP_LATENT90_THREADS, shared, stream>>>(*launch);
+    lp_cuda_start_on(stream, true, wgmma_kernel<TYPE>, (unsigned)launch->n_blocks,
+                     LP_LATENT90_THREADS, shared, *launch);
     return lp_cuda_latent_finish(launch, stream);
 }
 

@@ -1,24 +1,5 @@
-// Expanded attention with mma.sync, and what both of its kernels need before: keys and values rounded
-// to the type of the cache.
+// Expanded attention with mma.sync, and what both of its kernels are told.
 #include "backend/cuda/cuda_prefill.cuh"
-
-template <int TYPE>
-static __global__ void round_kernel(const float *from, uint32_t *to, int64_t n) {
-    const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * 4;
-    if (i >= n) return; // n is a multiple of 64
-    const float4 x = *(const float4 *)(from + i);
-    *(uint2 *)(to + i / 2) =
-        make_uint2(lp_cuda_pack2<TYPE>(x.x, x.y), lp_cuda_pack2<TYPE>(x.z, x.w));
-}
-
-static void round_to(uint16_t *to, const float *from, int64_t n, lp_type type,
-                     cudaStream_t stream) {
-    const unsigned blocks = lp_cuda_blocks(n / 4, LP_CUDA_THREADS);
-    if (type == LP_TYPE_F16)
-        round_kernel<LP_TYPE_F16><<<blocks, LP_CUDA_THREADS, 0, stream>>>(from, (uint32_t *)to, n);
-    else
-        round_kernel<LP_TYPE_BF16><<<blocks, LP_CUDA_THREADS, 0, stream>>>(from, (uint32_t *)to, n);
-}
 
 bool lp_cuda_prefill_shape(int32_t nope, int32_t rope, int32_t v_dim) {
     return rope == 64 && ((nope == 192 && v_dim == 256) || (nope == 128 && v_dim == 128));
@@ -27,7 +8,7 @@ bool lp_cuda_prefill_shape(int32_t nope, int32_t rope, int32_t v_dim) {
 bool lp_cuda_prefill_fits(const struct lp_op_mla_expanded *op) {
     const struct lp_cache_view *cache = op->cache;
     return (cache->type == LP_TYPE_BF16 || cache->type == LP_TYPE_F16) && !op->visible.ids &&
-           lp_cuda_prefill_shape(op->nope, op->rope, op->v_dim) && op->latent % 2 == 0 &&
+           lp_cuda_prefill_shape(op->nope, op->rope, op->v_dim) && op->latent % 64 == 0 &&
            ((uintptr_t)cache->base | cache->row_bytes | cache->page_bytes) % 4 == 0 &&
            op->visible.first_pos + op->visible.n_queries < INT32_MAX / 2;
 }
@@ -58,12 +39,7 @@ cudaError_t lp_cuda_prefill_heads(struct lp_cuda_device *dev, const struct lp_op
     p.scale = op->scale;
     p.out = op->out + first * op->v_dim;
     p.out_stride = op->out_stride;
-    round_to(dev->scratch.keys_16, dev->scratch.keys, n * p.n_keys * op->nope, cache->type,
-             dev->stream);
-    round_to(dev->scratch.values_16, dev->scratch.values, n * p.n_keys * op->v_dim, cache->type,
-             dev->stream);
-    const cudaError_t error = cudaGetLastError();
-    return error ? error : start(&p, cache->type, dev->stream);
+    return start(&p, cache->type, dev->stream);
 }
 
 template <int TYPE, int KEY, int VALUE>

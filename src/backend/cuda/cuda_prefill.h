@@ -38,7 +38,10 @@ lp_cuda_prefill_start lp_cuda_prefill_chosen(const struct lp_cuda_device *dev, l
 // Whether the kernels take heads of these sizes; an operation.
 bool lp_cuda_prefill_shape(int32_t nope, int32_t rope, int32_t v_dim);
 bool lp_cuda_prefill_fits(const struct lp_op_mla_expanded *op);
-// Attention for heads first ... first + n - 1 of op, whose keys and values are in scratch as float32.
+// Keys and values of heads first ... first + n - 1 into scratch (cuda_expand.cu), at most head_group_16 of
+// them; then their attention.
+cudaError_t lp_cuda_expand_heads(struct lp_cuda_device *dev, const struct lp_op_mla_expanded *op,
+                                 int64_t first, int64_t n);
 cudaError_t lp_cuda_prefill_heads(struct lp_cuda_device *dev, const struct lp_op_mla_expanded *op,
                                   int64_t first, int64_t n, lp_cuda_prefill_start start);
 

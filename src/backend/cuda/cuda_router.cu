@@ -1,27 +1,8 @@
-// The choice of experts, a warp a row: the rules of ref/ref_router.c, values in double.
+// The choice of experts: the rules of ref/ref_router.c, values in double.
 #include "backend/cuda/cuda_common.cuh"
 
 static __device__ bool better(double a, double b) {
     return (isnan(a) && !isnan(b)) || a > b;
-}
-
-struct best { // a candidate; index INT32_MAX: none
-    double value;
-    int index;
-};
-static __device__ struct best choose(struct best a, struct best b) {
-    if (b.index == INT32_MAX) return a;
-    if (a.index == INT32_MAX || better(b.value, a.value)) return b;
-    return !better(a.value, b.value) && b.index < a.index ? b : a;
-}
-static __device__ struct best warp_best(struct best x) { // in every lane
-    for (int step = 16; step > 0; step /= 2) {
-        struct best other;
-        other.value = __shfl_xor_sync(0xffffffffu, x.value, step);
-        other.index = __shfl_xor_sync(0xffffffffu, x.index, step);
-        x = choose(x, other);
-    }
-    return x;
 }
 
 static __device__ double group_score(const double *c, const struct lp_op_router &op, int group) {
@@ -37,70 +18,95 @@ static __device__ double group_score(const double *c, const struct lp_op_router 
     return op.group_score == LP_GROUP_MAX || size == 1 ? first : first + second;
 }
 
-// Shared: c [n_experts], what experts are chosen by; group scores [n_groups]; s [n_experts]; and a
-// byte an expert: it may still be chosen.
-static __global__ void router_kernel(struct lp_op_router op) {
-    extern __shared__ double shared[];
-    double *c = shared, *groups = c + op.n_experts;
-    float *s = (float *)(groups + op.n_groups);
-    uint8_t *open = (uint8_t *)(s + op.n_experts);
-    const int lane = threadIdx.x;
-    const float *z = op.logits + blockIdx.x * op.logits_stride;
-    int32_t *ids = op.ids + (int64_t)blockIdx.x * op.n_used;
-    float *weights = op.weights + (int64_t)blockIdx.x * op.n_used;
+#define THREADS 256
 
-    struct best top = {-INFINITY, INT32_MAX};
-    for (int e = lane; e < op.n_experts; e += LP_CUDA_WARP) {
-        struct best here = {z[e], e};
-        top = choose(top, here);
+// Max and sum of exp over a row's logits, for softmax; of a NaN everything is NaN.
+static __device__ void softmax_of(const float *z, int n, double *most, double *sum) {
+    __shared__ double of_warp[THREADS / LP_CUDA_WARP];
+    double mine = -INFINITY, part = 0;
+    for (int e = threadIdx.x; e < n; e += THREADS)
+        if (better(z[e], mine)) mine = z[e];
+    for (int step = 16; step > 0; step /= 2) {
+        const double other = __shfl_xor_sync(0xffffffffu, mine, step);
+        if (better(other, mine)) mine = other;
     }
-    const double max = warp_best(top).value;
-    double sum = 0;
-    for (int e = lane; e < op.n_experts; e += LP_CUDA_WARP) sum += exp(z[e] - max);
-    sum = lp_cuda_warp_sum(sum);
-    for (int e = lane; e < op.n_experts; e += LP_CUDA_WARP) {
-        double g = op.gating == LP_GATING_SOFTMAX   ? exp(z[e] - max) / sum
+    if (threadIdx.x % LP_CUDA_WARP == 0) of_warp[threadIdx.x / LP_CUDA_WARP] = mine;
+    __syncthreads();
+    for (int i = 0; i < THREADS / LP_CUDA_WARP; i++)
+        if (better(of_warp[i], mine)) mine = of_warp[i];
+    for (int e = threadIdx.x; e < n; e += THREADS) part += exp(z[e] - mine);
+    *most = mine;
+    *sum = lp_cuda_block_sum(part);
+}
+
+// Whole numbers in the order of choice: NaN above all, -0 = +0; 0 is left for what may not be chosen.
+static __device__ inline uint64_t rank_of(double c) {
+    if (isnan(c)) return ~(uint64_t)0;
+    const uint64_t bits = (uint64_t)__double_as_longlong(c == 0 ? 0.0 : c);
+    return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
+}
+
+// How many of n are chosen before number `at`: larger ranks, and equal ones that stand before it.
+static __device__ inline int count_before(const uint64_t *ranks, int n, int at) {
+    const uint64_t mine = ranks[at];
+    int before = 0;
+#pragma unroll 8
+    for (int i = 0; i < n; i++) before += ranks[i] > mine || (ranks[i] == mine && i < at);
+    return before;
+}
+
+// A block a row. Shared: c [n_experts], what experts are chosen by, and then their ranks; those of the
+// groups [n_groups]; s [n_experts]; what is chosen. An expert's place is the number of those that are
+// chosen before it, so that no choice waits for another.
+static __global__ void __launch_bounds__(THREADS) router_kernel(struct lp_op_router op) {
+    extern __shared__ double shared[];
+    lp_cuda_follow();
+    double *c = shared, most = 0, sum = 0;
+    uint64_t *ranks = (uint64_t *)c, *groups = ranks + op.n_experts;
+    float *s = (float *)(groups + op.n_groups), *weights = s + op.n_experts;
+    int32_t *ids = (int32_t *)(weights + op.n_used);
+    const float *z = op.logits + blockIdx.x * op.logits_stride;
+    if (op.gating == LP_GATING_SOFTMAX) softmax_of(z, op.n_experts, &most, &sum);
+    for (int e = threadIdx.x; e < op.n_experts; e += THREADS) {
+        double g = op.gating == LP_GATING_SOFTMAX   ? exp(z[e] - most) / sum
                    : op.gating == LP_GATING_SIGMOID ? 1.0 / (1.0 + exp(-(double)z[e]))
                                                     : (double)z[e];
         s[e] = (float)g;
         c[e] = (double)s[e] + (op.bias ? op.bias[e] : 0.0);
     }
-    __syncwarp();
-    for (int g = lane; op.n_groups > 1 && g < op.n_groups; g += LP_CUDA_WARP)
-        groups[g] = group_score(c, op, g);
-    __syncwarp();
-    for (int e = lane; e < op.n_experts; e += LP_CUDA_WARP) {
-        int mine = op.n_groups > 1 ? e / (op.n_experts / op.n_groups) : 0, before = 0;
-        for (int g = 0; op.n_groups > 1 && g < op.n_groups; g++)
-            before += g != mine && (better(groups[g], groups[mine]) ||
-                                    (!better(groups[mine], groups[g]) && g < mine));
-        open[e] = op.n_groups <= 1 || before < op.n_groups_used;
+    for (int j = threadIdx.x; j < op.n_used; j += THREADS) { // fewer experts than choices
+        ids[j] = -1;
+        weights[j] = nanf("");
     }
-    __syncwarp();
-
-    double total = 0;
-    for (int j = 0; j < op.n_used; j++) {
-        struct best mine = {-INFINITY, INT32_MAX};
-        for (int e = lane; e < op.n_experts; e += LP_CUDA_WARP) {
-            struct best here = {c[e], e};
-            if (open[e]) mine = choose(mine, here);
-        }
-        const int e = warp_best(mine).index;
-        const bool is_there = e != INT32_MAX; // else: fewer experts than choices
-        double g = is_there ? s[e] : nan("");
-        if (op.gating == LP_GATING_SOFTMAX_SELECTED)
-            g = exp(g - (double)z[j == 0 && is_there ? e : ids[0]]);
-        total += (float)g;
-        if (lane == 0) {
-            ids[j] = is_there ? e : -1;
-            weights[j] = (float)g;
-            if (is_there) open[e] = 0;
-        }
-        __syncwarp();
+    __syncthreads();
+    const int size = op.n_experts / op.n_groups;
+    for (int g = threadIdx.x; op.n_groups > 1 && g < op.n_groups; g += THREADS)
+        groups[g] = rank_of(group_score(c, op, g));
+    __syncthreads();
+    for (int e = threadIdx.x; e < op.n_experts; e += THREADS) {
+        const bool open =
+            op.n_groups <= 1 || count_before(groups, op.n_groups, e / size) < op.n_groups_used;
+        ranks[e] = open ? rank_of(c[e]) : 0; // its own place alone
     }
-    const bool divide = op.normalise || op.gating == LP_GATING_SOFTMAX_SELECTED;
-    for (int j = lane; j < op.n_used; j += LP_CUDA_WARP)
-        weights[j] = (float)(weights[j] / (divide ? total + 1e-20 : 1.0) * op.scale);
+    __syncthreads();
+    for (int e = threadIdx.x; e < op.n_experts; e += THREADS) {
+        const int before = count_before(ranks, op.n_experts, e);
+        if (ranks[e] == 0 || before >= op.n_used) continue;
+        ids[before] = e;
+        weights[before] = s[e];
+    }
+    __syncthreads();
+    const bool selected = op.gating == LP_GATING_SOFTMAX_SELECTED;
+    const double best = selected && ids[0] >= 0 ? s[ids[0]] : NAN;
+    double total = 0; // every thread sums alike
+    for (int j = 0; j < op.n_used; j++)
+        total += selected ? (float)exp((double)weights[j] - best) : weights[j];
+    const double divisor = op.normalise || selected ? total + 1e-20 : 1.0;
+    for (int j = threadIdx.x; j < op.n_used; j += THREADS) {
+        const float w = selected ? (float)exp((double)weights[j] - best) : weights[j];
+        op.ids[(int64_t)blockIdx.x * op.n_used + j] = ids[j];
+        op.weights[(int64_t)blockIdx.x * op.n_used + j] = (float)(w / divisor * op.scale);
+    }
 }
 
 void lp_cuda_router(struct lp_device *device, const struct lp_op_router *op) {
@@ -108,8 +114,8 @@ void lp_cuda_router(struct lp_device *device, const struct lp_op_router *op) {
     if (dev->error || op->n_rows == 0) return;
     struct lp_op_router copy = *op;
     if (copy.n_groups < 1) copy.n_groups = 1;
-    const size_t shared = (size_t)op->n_experts * (sizeof(double) + sizeof(float) + 1) +
-                          (size_t)copy.n_groups * sizeof(double);
-    router_kernel<<<(unsigned)op->n_rows, LP_CUDA_WARP, shared, dev->stream>>>(copy);
+    const size_t shared = (size_t)op->n_experts * (sizeof(double) + sizeof(float)) +
+                          (size_t)copy.n_groups * sizeof(double) + (size_t)op->n_used * 8;
+    lp_cuda_start_early(dev, router_kernel, (unsigned)op->n_rows, THREADS, shared, copy);
     LP_CUDA_LAUNCHED(dev, "router");
 }

@@ -229,6 +229,53 @@ static void large_copies_arrive(void **state) {
 
 // A launch that CUDA refuses: operations do nothing from then on, reads give NaN, and a sentence says
 // why.
+// What a product made of its activations may serve the next one (lp_op_matmul.same_x), unless the one between
+// them needed no such form: then it is of other rows.
+static void rounded_rows_are_those_of_the_last_product(void **state) {
+    (void)state;
+    enum { N_IN = 512, N_OUT = 64 };
+    static const lp_type types[2] = {LP_TYPE_Q8_0, LP_TYPE_F32};
+    const struct lp_backend *cuda = &lp_backend_cuda;
+    struct lp_device *dev = NULL;
+    struct lp_err err = {0};
+    struct lp_rng rng;
+    struct lp_weight w[2];
+    float *rows[2], got[2][N_OUT];
+    lp_rng_init(&rng, 12);
+    if (cuda->open(&dev, NULL, &err)) fail_msg("%s", err.text);
+    assert_int_equal(cuda->reserve(dev, &(struct lp_reserve){.n_rows = 1, .max_width = N_IN}, &err),
+                     LP_OK);
+    for (int i = 0; i < 2; i++) {
+        w[i] = random_weight(types[i], N_IN, N_OUT, 1, false, &rng);
+        void *data = cuda->alloc(dev, w[i].mat_bytes);
+        cuda->write(dev, data, w[i].data, w[i].mat_bytes);
+        lp_free((void *)(uintptr_t)w[i].data);
+        w[i].data = data;
+        rows[i] = random_floats(&rng, N_IN, 1.0f);
+    }
+    float *x = cuda->alloc(dev, N_IN * sizeof *x), *y = cuda->alloc(dev, N_OUT * sizeof *y);
+    for (int same = 0; same < 2; same++) {
+        struct lp_op_matmul op = {.w = &w[0], .x = x, .x_stride = N_IN, .y = y, .n_rows = 1};
+        cuda->write(dev, x, rows[0], N_IN * sizeof *x);
+        cuda->matmul(dev, &op);
+        cuda->write(dev, x, rows[1], N_IN * sizeof *x); // other rows at the same place
+        op.w = &w[1];
+        cuda->matmul(dev, &op);
+        op.w = &w[0];
+        op.same_x = same;
+        cuda->matmul(dev, &op);
+        cuda->read(dev, got[same], y, sizeof got[same]);
+    }
+    assert_memory_equal(got[0], got[1], sizeof got[0]);
+    for (int i = 0; i < 2; i++) {
+        lp_free(rows[i]);
+        cuda->free(dev, (void *)(uintptr_t)w[i].data);
+    }
+    cuda->free(dev, x);
+    cuda->free(dev, y);
+    cuda->close(dev);
+}
+
 static void an_error_stays(void **state) {
     (void)state;
     struct lp_device *dev = NULL;
@@ -282,6 +329,7 @@ int main(void) {
         cmocka_unit_test(attention),
         cmocka_unit_test(memory_that_is_not_there_is_refused),
         cmocka_unit_test(large_copies_arrive),
+        cmocka_unit_test(rounded_rows_are_those_of_the_last_product),
         cmocka_unit_test(an_error_stays),
         cmocka_unit_test(a_kernel_that_faults_is_told_of),
     };

@@ -3,7 +3,9 @@
 // are in double. Odd sizes, factors, bias and accumulation, rows of any magnitude, non-finite rows,
 // nothing written beside the result; and that they are not taken while results are fixed.
 // Prints figure,NAME,LARGEST DIFFERENCE,BOUND: relative to the row's largest value.
+#include "../cuda_staged.h"
 #include "../mat_fixture.h"
+#include "backend/cuda/cuda_device.h"
 
 // Float16 on both sides. Blocks of any bytes have minimums that are larger than their values, so their
 // rounding weighs more than in a model.
@@ -33,6 +35,7 @@ static struct lp_device *open_ref(void) {
 static struct lp_device *open_free(void) {
     struct lp_device *dev = open_cpu(1, "auto", &need);
     dev->backend->fix_results(dev, false);
+    lp_cuda_of(cuda_staged_real(dev))->wide_blocks = 1; // small products too
     return dev;
 }
 

@@ -1,0 +1,22 @@
+// Products with weights of F32, F16 and BF16 (cuda_float.cu), for cuda_matmul.cu.
+#ifndef LP_BACKEND_CUDA_CUDA_FLOAT_H
+#define LP_BACKEND_CUDA_CUDA_FLOAT_H
+
+#include "backend/cuda/cuda_common.cuh"
+
+#define LP_CUDA_FLOAT_FEW 128 // rows, up to which weights are read again for every eight of them
+
+struct lp_cuda_product { // y[t][h] = W[h] x[t][h]
+    struct lp_cuda_weight w;
+    const float *x; // row t of head h at x + t * x_row + h * x_head
+    int64_t x_row, x_head;
+    const float *bias;
+    float *y;
+    int64_t y_row, y_head, n_rows;
+    bool accumulate, same_x;
+};
+
+bool lp_cuda_float_takes(const struct lp_cuda_weight *w);
+void lp_cuda_float_start(struct lp_cuda_device *dev, const struct lp_cuda_product *p);
+
+#endif

@@ -1,0 +1,80 @@
+// Recorded operations (lp_backend.replay): a CUDA graph for each key that came twice. A step of decode is
+// thousands of small kernels; a graph starts them with one call and less idle time between them.
+#include "backend/cuda/cuda_device.h"
+
+#include <string.h>
+
+static bool same(const struct lp_replay_key *a, const struct lp_replay_key *b) {
+    return a->owner == b->owner && a->n_rows == b->n_rows && a->most_keys == b->most_keys &&
+           a->settings == b->settings;
+}
+
+static void drop(struct lp_cuda_graph *g) {
+    if (g->exec) cudaGraphExecDestroy(g->exec);
+    *g = (struct lp_cuda_graph){0};
+}
+
+void lp_cuda_drop_graphs(struct lp_cuda_device *dev) {
+    for (int i = 0; i < LP_CUDA_GRAPHS; i++) drop(&dev->graphs[i]);
+}
+
+void lp_cuda_replay_forget(struct lp_device *device, const void *owner) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    cudaStreamSynchronize(dev->stream);
+    for (int i = 0; i < LP_CUDA_GRAPHS; i++)
+        if (dev->graphs[i].key.owner == owner) drop(&dev->graphs[i]);
+}
+
+// The entry of a key; a new one takes the place of the one that was not used for longest.
+static struct lp_cuda_graph *find(struct lp_cuda_device *dev, const struct lp_replay_key *key) {
+    struct lp_cuda_graph *oldest = &dev->graphs[0];
+    for (int i = 0; i < LP_CUDA_GRAPHS; i++) {
+        struct lp_cuda_graph *g = &dev->graphs[i];
+        if (g->key.owner && same(&g->key, key)) return g;
+        if (g->used < oldest->used) oldest = g;
+    }
+    if (oldest->exec) cudaStreamSynchronize(dev->stream);
+    drop(oldest);
+    oldest->key = *key;
+    return oldest;
+}
+
+enum lp_replay lp_cuda_replay(struct lp_device *device, const struct lp_replay_key *key) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    if (dev->error || dev->no_graphs) return LP_REPLAY_CALL;
+    struct lp_cuda_graph *g = find(dev, key);
+    bool known = g->used > 0;
+    g->used = ++dev->n_replays;
+    if (g->exec) {
+        lp_cuda_note(dev, cudaGraphLaunch(g->exec, dev->stream), "the operations of a step");
+        return LP_REPLAY_DONE;
+    }
+    if (!known) return LP_REPLAY_CALL;
+    if (cudaStreamBeginCapture(dev->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
+        cudaGetLastError();
+        dev->no_graphs = true;
+        return LP_REPLAY_CALL;
+    }
+    dev->recording = g;
+    return LP_REPLAY_RECORD;
+}
+
+bool lp_cuda_replay_end(struct lp_device *device) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    struct lp_cuda_graph *g = dev->recording;
+    cudaGraph_t graph = NULL;
+    dev->recording = NULL;
+    cudaError_t error = cudaStreamEndCapture(dev->stream, &graph);
+    if (!error && dev->error == cudaSuccess) error = cudaGraphInstantiate(&g->exec, graph, 0);
+    if (graph) cudaGraphDestroy(graph);
+    if (error || dev->error) {
+        // Nothing of it has run. What cannot be recorded is no fault of the device.
+        cudaGetLastError();
+        g->exec = NULL;
+        dev->error = cudaSuccess;
+        dev->no_graphs = true;
+        return false;
+    }
+    lp_cuda_note(dev, cudaGraphLaunch(g->exec, dev->stream), "the operations of a step");
+    return true;
+}
