@@ -1,7 +1,8 @@
 lp_folder(model
   SOURCES model/arch.c model/hparams.c model/hparams_router.c model/hparams_rope.c
           model/hparams_indexer.c model/binding.c model/binding_table.c model/binding_expected.c model/placement.c model/weight_check.c
-          model/model.c model/ffn.c model/step.c model/step_trace.c model/mtp.c model/bad_rows.c
+          model/model.c model/ffn.c model/step.c model/step_logits.c model/host_experts.c
+          model/dummy.c model/step_trace.c model/mtp.c model/bad_rows.c
           model/cache_state.c model/cost.c model/plan.c model/probe_added.c model/probe_shape.c
           model/repack.c model/expert_cache.c model/expert_slots.c model/expert_reader.c model/expert_policy.c
           model/expert_layout.c model/expert_profile.c

@@ -29,7 +29,8 @@ class limpid_error(Structure):
 
 class limpid_model_options(Structure):
     _fields_ = [("backend", c_char_p), ("cpu_level", c_char_p), ("n_threads", c_int), ("pin", c_char_p),
-                ("huge_pages", c_char_p), ("prefetch", c_bool), ("repack", c_char_p), ("vocab_only", c_bool),
+                ("huge_pages", c_char_p), ("prefetch", c_bool), ("repack", c_char_p), ("load", c_char_p), ("experts", c_char_p),
+                ("vram_budget_bytes", c_uint64), ("vocab_only", c_bool),
                 ("memory_budget_bytes", c_uint64), ("expert_profile", c_char_p), ("reserve_bytes", c_uint64)]
 
 

@@ -77,8 +77,9 @@ limpid_status limpid_set_log_level(const char *level, limpid_error *err);
 // ---- model ----
 
 typedef struct limpid_model_options {
-    const char *backend;   // "cpu" (default), "cuda" (an NVIDIA GPU, where the build has it), or "ref",
-                           // the slow definition of every operation
+    const char
+        *backend; // "cpu" (default), "cuda" (an NVIDIA GPU, where the build has it), or "ref",
+                  // the slow definition of every operation
     const char *cpu_level; // "auto" (default), or as --cpu: plain, avx2, avx512, vnni ...
     int n_threads;         // 0 = a physical core each, at most the process's share of CPU time
     // Threads bound to cores: "auto" (default; with several NUMA nodes), "none", "cores".
@@ -93,6 +94,15 @@ typedef struct limpid_model_options {
     // "auto" (default; where they take at most half of the memory that is left, without prefetch and
     // memory budget), "on", "off". Results are the same to the bit.
     const char *repack;
+    // "file" (default), or "dummy": matrices are not read but filled with random weights of their types in
+    // the device's memory, to measure the speed of a model whose weights are not there. Backend "cuda".
+    const char *load;
+    // Where the routed experts are with the backend "cuda": "device" (default), or "cpu": in the host's
+    // memory, computed there, while the GPU does the rest.
+    const char *experts;
+    // The same for as many layers as do not fit: bytes of the GPU's memory that weights, KV cache and
+    // buffers (reserve_bytes) may take; 0: no division
+    uint64_t vram_budget_bytes;
     bool vocab_only; // tokenizer and chat template only; such a model makes no engine
     // Weights in memory: the routed experts beyond it stay in their file and are read as they are
     // needed (docs/experts-on-disk.md). 0: no limit
@@ -171,7 +181,7 @@ typedef struct limpid_engine_options {
     int64_t n_kv_tokens; // tokens that the KV cache holds, shared by all; 0 = n_context
     const char *kv_type; // "f16" (default), "bf16", "f32", "q8_0" (docs/numerics.md)
     const char *route;   // "auto" (default), "expanded", "absorbed", "dense" (docs/attention.md)
-    int64_t chunk;       // most prompt tokens of one sequence in a step; 0 = 512
+    int64_t chunk;       // most prompt tokens of one sequence in a step; 0 = 512, on a GPU 2048
     int64_t max_batch_tokens; // most tokens of a step; 0 = max(chunk, max_seqs)
     int32_t max_seqs;         // sequences that run at a time; 0 = 32
     int32_t max_queue;        // sequences that wait beside them; 0 = any number
@@ -254,8 +264,8 @@ typedef struct limpid_engine_stats {
     // The same by place: of the first draft of a step, the second ... The rate of the first is what the
     // MTP layer is worth; how it falls shows how it follows itself.
     uint64_t drafted_at[LIMPID_MAX_DRAFT], accepted_at[LIMPID_MAX_DRAFT];
-    uint64_t draft_switches;                // times it turned itself on or off
-    bool drafting;                          // it is on
+    uint64_t draft_switches; // times it turned itself on or off
+    bool drafting;           // it is on
     uint64_t route_expanded, route_absorbed, route_sparse, route_dense, route_gqa; // spans x layers
     uint64_t disk_pages, disk_bytes, disk_reads, disk_writes, disk_damaged, disk_dropped;
     // With memory_budget_bytes: experts that fit into memory; experts that a layer of a step needed,

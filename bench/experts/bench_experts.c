@@ -88,7 +88,9 @@ static struct result run(struct bench *b, char rule) {
     struct lp_device_options device = {.n_threads = b->n_threads, .cpu_level = "auto"};
     must(lp_gguf_open(&gguf, b->path, &err), &err);
     must(lp_backend_cpu.open(&dev, &device, &err), &err);
-    must(lp_model_load(&model, gguf, dev, 1, 0, &err), &err);
+    must(
+        lp_model_load(&model, gguf, dev, &(struct lp_load){.n_threads = 1, .check_bytes = 0}, &err),
+        &err);
     struct lp_expert_options options = {.budget_bytes = b->budget,
                                         .rule = rule == 'r' ? LP_EXPERT_RULE_RECENT
                                                             : LP_EXPERT_RULE_DECAY,

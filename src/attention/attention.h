@@ -43,6 +43,9 @@ struct lp_attn_step { // what is the same for all layers of a step
     int32_t n_spans;
     int64_t n_rows;
     const int32_t *positions; // device, [n_rows]
+    const int32_t *const
+        *row_pages;      // device, [n_rows]; NULL where the backend takes no lp_op_batch
+    int64_t max_context; // no sequence is longer
     enum lp_route_force force;
     bool deterministic;
     struct lp_probe *probe;               // or NULL
@@ -52,18 +55,29 @@ struct lp_attn_step { // what is the same for all layers of a step
     int32_t n_ahead;
 };
 
-// y = W x (+ bias) for all rows of the step; y rows are contiguous.
+// y = W x (+ bias) for all rows of the step; y rows are contiguous. same_x: of lp_op_matmul.
 void lp_attn_project(const struct lp_attn_step *step, const struct lp_weight *w, const float *bias,
-                     const float *x, int64_t x_stride, float *y);
+                     const float *x, int64_t x_stride, bool same_x, float *y);
 // RMSNorm in place over `width` values of n_rows rows.
 void lp_attn_norm(const struct lp_attn_step *step, float *x, int64_t stride, const float *w,
                   float eps, int64_t n_rows, int32_t width);
 // Rotates the first rope->width values of each head in place, at the positions of the step.
 void lp_attn_rotate(const struct lp_attn_step *step, const struct lp_rope_spec *rope, float *x,
                     int64_t token_stride, int64_t head_stride, int32_t n_heads);
-// The rows of a span into the cache of one kind; rows are contiguous, one per token of the step.
+// All rows of the step into the cache of one kind; rows are contiguous.
 void lp_attn_store(const struct lp_attn_step *step, int32_t layer, enum lp_kv_kind kind,
-                   const struct lp_span *span, const float *rows);
+                   const float *rows);
+
+// Spans that go through an operation together, one query a row: neighbours of few rows each.
+#define LP_TOGETHER_ROWS 8 // of a span, at most
+struct lp_together {
+    int32_t n_spans; // 0: the first span goes alone
+    int64_t n_rows;
+    struct lp_op_batch batch;
+};
+// Those from spans[0] on.
+struct lp_together lp_attn_together(const struct lp_attn_step *step, const struct lp_span *spans,
+                                    int32_t n_spans);
 
 // Grouped-query attention.
 struct lp_gqa_layer {
@@ -131,6 +145,11 @@ struct lp_mla_buffers { // device, one row per token of the step
 void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                    const struct lp_mla_buffers *buf, const float *x, int64_t x_stride);
 
+// Counts and traces the routes that a layer's spans take, for a layer that runs from a recording.
+void lp_mla_take_routes(const struct lp_attn_step *step, int32_t layer,
+                        const struct lp_mla_layer *w);
+void lp_gqa_take_routes(const struct lp_attn_step *step, int32_t layer);
+
 // The route of a span under the settings of the step.
 struct lp_route lp_mla_route(const struct lp_attn_step *step, const struct lp_mla_layer *w,
                              const struct lp_span *span);
@@ -143,21 +162,27 @@ void lp_mla_trace(const struct lp_attn_step *step, const struct lp_mla_layer *w,
 // a span sees more than top_k keys.
 void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                      const struct lp_mla_buffers *buf, const float *x, int64_t x_stride);
-// The keys that a span's queries see under this route.
-struct lp_visible lp_sparse_visible(const struct lp_mla_buffers *buf, const struct lp_span *span,
-                                    bool select);
+// Whether any of these spans sees more than top_k keys, so that keys are selected. Where spans go
+// together and one of them does, the others' selection is all that they see.
+bool lp_sparse_selects(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                       const struct lp_span *spans, int32_t n_spans);
+// The keys that n_rows queries from a row of the step on see, the first of them at first_pos.
+struct lp_visible lp_sparse_visible(const struct lp_mla_buffers *buf, int64_t first_row,
+                                    int64_t n_rows, int64_t first_pos, bool select);
 const char *lp_indexer_role_name(enum lp_indexer_role role);
 
 // The expanded form, for one span, from buf->q and the cache to buf->out.
 void lp_mla_expanded(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                      const struct lp_mla_buffers *buf, const struct lp_span *span, bool select);
 // The absorbed form in three parts. The projections, buf->q to buf->q_latent before and buf->z to
-// buf->out behind, are for any run of rows; attending is for one span.
+// buf->out behind, are for any run of rows; attending is for one span, or for spans that go together
+// (batch; span: the first of them).
 void lp_mla_absorb_queries(const struct lp_attn_step *step, const struct lp_mla_layer *w,
                            const struct lp_mla_buffers *buf, int64_t first_row, int64_t n_rows);
 void lp_mla_attend_latents(const struct lp_attn_step *step, int32_t layer,
                            const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
-                           const struct lp_span *span, bool select);
+                           const struct lp_span *span, const struct lp_together *together,
+                           bool select);
 void lp_mla_make_values(const struct lp_attn_step *step, const struct lp_mla_layer *w,
                         const struct lp_mla_buffers *buf, int64_t first_row, int64_t n_rows);
 

@@ -2,14 +2,15 @@
 #include "attention/attention.h"
 
 void lp_attn_project(const struct lp_attn_step *step, const struct lp_weight *w, const float *bias,
-                     const float *x, int64_t x_stride, float *y) {
+                     const float *x, int64_t x_stride, bool same_x, float *y) {
     step->dev->backend->matmul(step->dev, &(struct lp_op_matmul){.w = w,
                                                                  .x = x,
                                                                  .x_stride = x_stride,
                                                                  .bias = bias,
                                                                  .y = y,
                                                                  .y_stride = w->n_out,
-                                                                 .n_rows = step->n_rows});
+                                                                 .n_rows = step->n_rows,
+                                                                 .same_x = same_x});
 }
 
 void lp_attn_norm(const struct lp_attn_step *step, float *x, int64_t stride, const float *w,
@@ -38,8 +39,8 @@ void lp_attn_rotate(const struct lp_attn_step *step, const struct lp_rope_spec *
                                                              .magnitude = rope->magnitude});
 }
 
-void lp_attn_store(const struct lp_attn_step *step, int32_t layer, enum lp_kv_kind kind,
-                   const struct lp_span *span, const float *rows) {
+static void store_span(const struct lp_attn_step *step, int32_t layer, enum lp_kv_kind kind,
+                       const struct lp_span *span, const float *rows) {
     struct lp_cache_view cache = lp_kv_view(step->kv, layer, kind, span->pages);
     step->dev->backend->cache_write(
         step->dev, &(struct lp_op_cache_write){.cache = &cache,
@@ -47,4 +48,48 @@ void lp_attn_store(const struct lp_attn_step *step, int32_t layer, enum lp_kv_ki
                                                .x_stride = cache.width,
                                                .first_pos = span->n_past,
                                                .n_rows = span->n_rows});
+}
+
+void lp_attn_store(const struct lp_attn_step *step, int32_t layer, enum lp_kv_kind kind,
+                   const float *rows) {
+    if (!step->row_pages) {
+        for (int32_t i = 0; i < step->n_spans; i++)
+            store_span(step, layer, kind, &step->spans[i], rows);
+        return;
+    }
+    struct lp_cache_view cache = lp_kv_view(step->kv, layer, kind, step->spans[0].pages);
+    struct lp_op_batch batch = {step->positions, step->row_pages, step->max_context};
+    step->dev->backend->cache_write(step->dev, &(struct lp_op_cache_write){.cache = &cache,
+                                                                           .x = rows,
+                                                                           .x_stride = cache.width,
+                                                                           .n_rows = step->n_rows,
+                                                                           .batch = &batch});
+}
+
+// A bound for n keys that stays the same while sequences grow a little, so that recorded operations
+// serve for many steps: one of four in an octave.
+static int64_t round_keys(int64_t n, int64_t most) {
+    int64_t octave = 256;
+    while (octave < n) octave *= 2;
+    int64_t each = octave / 8, rounded = (n + each - 1) / each * each;
+    return rounded < most ? rounded : most;
+}
+
+struct lp_together lp_attn_together(const struct lp_attn_step *step, const struct lp_span *spans,
+                                    int32_t n_spans) {
+    struct lp_together t = {0};
+    int64_t most = 0;
+    if (!step->row_pages) return t;
+    for (; t.n_spans < n_spans; t.n_spans++) {
+        const struct lp_span *span = &spans[t.n_spans];
+        if (span->n_rows > LP_TOGETHER_ROWS || span->first_row != spans[0].first_row + t.n_rows)
+            break;
+        if (span->n_past + span->n_rows > most) most = span->n_past + span->n_rows;
+        t.n_rows += span->n_rows;
+    }
+    if (t.n_spans == 0) return t;
+    t.batch = (struct lp_op_batch){.positions = step->positions + spans[0].first_row,
+                                   .pages = step->row_pages + spans[0].first_row,
+                                   .most_keys = round_keys(most, step->max_context)};
+    return t;
 }

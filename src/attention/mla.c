@@ -9,39 +9,43 @@ static struct lp_rope_spec rope_of(const struct lp_mla_layer *w) {
     return rope;
 }
 
-// x -> q [n_heads, nope + rope], rotated; q_low, the normed query latent, stays for the indexer.
+// What is made of x itself, one behind the other: the query latent (or, without a rank, the queries), and
+// latent and rotated part of the cache.
+static void project_input(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                          const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
+    if (w->has_q_rank)
+        lp_attn_project(step, &w->q_a, NULL, x, x_stride, false, buf->q_low);
+    else
+        lp_attn_project(step, &w->q, NULL, x, x_stride, false, buf->q);
+    lp_attn_project(step, &w->kv_a, NULL, x, x_stride, true, buf->kv);
+    lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
+}
+
+// -> q [n_heads, nope + rope], rotated; q_low, the normed query latent, stays for the indexer.
 static void make_queries(const struct lp_attn_step *step, int32_t layer,
-                         const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
-                         const float *x, int64_t x_stride) {
+                         const struct lp_mla_layer *w, const struct lp_mla_buffers *buf) {
     struct lp_rope_spec rope = rope_of(w);
     int64_t head = w->nope + w->rope_dim;
     if (w->has_q_rank) {
-        lp_attn_project(step, &w->q_a, NULL, x, x_stride, buf->q_low);
-        lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
         lp_attn_norm(step, buf->q_low, w->q_rank, w->q_a_norm, w->eps, step->n_rows, w->q_rank);
         lp_step_lap(step->clock, LP_STEP_PART_OTHER);
-        lp_attn_project(step, &w->q_b, NULL, buf->q_low, w->q_rank, buf->q);
-    } else
-        lp_attn_project(step, &w->q, NULL, x, x_stride, buf->q);
-    lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
+        lp_attn_project(step, &w->q_b, NULL, buf->q_low, w->q_rank, false, buf->q);
+        lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
+    }
     lp_attn_probe_heads(step, LP_PROBE_ATTN_Q_PROJ, layer, buf->q, w->n_heads, head);
     lp_attn_rotate(step, &rope, buf->q + w->nope, w->n_heads * head, head, w->n_heads);
     lp_step_lap(step->clock, LP_STEP_PART_OTHER);
 }
 
-// x -> [latent (normed), rope part (rotated)] -> the cache
+// kv -> [latent (normed), rope part (rotated)] -> the cache
 static void make_latents(const struct lp_attn_step *step, int32_t layer,
-                         const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
-                         const float *x, int64_t x_stride) {
+                         const struct lp_mla_layer *w, const struct lp_mla_buffers *buf) {
     struct lp_rope_spec rope = rope_of(w);
     int64_t width = w->latent + w->rope_dim;
-    lp_attn_project(step, &w->kv_a, NULL, x, x_stride, buf->kv);
-    lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
     lp_attn_probe(step, LP_PROBE_ATTN_KV_PROJ, layer, buf->kv, width);
     lp_attn_norm(step, buf->kv, width, w->kv_a_norm, w->eps, step->n_rows, w->latent);
     lp_attn_rotate(step, &rope, buf->kv + w->latent, width, 0, 1);
-    for (int32_t i = 0; i < step->n_spans; i++)
-        lp_attn_store(step, layer, LP_KV_LATENT, &step->spans[i], buf->kv);
+    lp_attn_store(step, layer, LP_KV_LATENT, buf->kv);
     lp_step_lap(step->clock, LP_STEP_PART_OTHER);
 }
 
@@ -69,6 +73,7 @@ static struct lp_route route_of(const struct lp_attn_step *step, const struct lp
                                    .latent = w->latent,
                                    .v_dim = w->v_dim,
                                    .deterministic = step->deterministic,
+                                   .selects_latents = step->dev->backend->selects_latents,
                                    .force = step->force};
     return lp_route_choose(work);
 }
@@ -126,10 +131,30 @@ static int32_t absorbed_run(const struct lp_attn_step *step, const struct lp_mla
     return n;
 }
 
+// Spans of the absorbed form: those that can go together do.
+static void attend_latents(const struct lp_attn_step *step, int32_t layer,
+                           const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
+                           const struct lp_span *spans, int32_t n_spans) {
+    for (int32_t i = 0, n; i < n_spans; i += n) {
+        struct lp_together t = lp_attn_together(step, &spans[i], n_spans - i);
+        bool select = false;
+        n = t.n_spans > 0 ? t.n_spans : 1;
+        for (int32_t k = 0; k < n; k++)
+            select = take_route(step, layer, w, &spans[i + k]).select || select;
+        lp_mla_attend_latents(step, layer, w, buf, &spans[i], t.n_spans > 0 ? &t : NULL, select);
+    }
+}
+
+void lp_mla_take_routes(const struct lp_attn_step *step, int32_t layer,
+                        const struct lp_mla_layer *w) {
+    for (int32_t i = 0; i < step->n_spans; i++) take_route(step, layer, w, &step->spans[i]);
+}
+
 void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                    const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
-    make_queries(step, layer, w, buf, x, x_stride);
-    make_latents(step, layer, w, buf, x, x_stride);
+    project_input(step, w, buf, x, x_stride);
+    make_queries(step, layer, w, buf);
+    make_latents(step, layer, w, buf);
     bool selects = w->indexer == LP_INDEXER_FULL && !(LP_FAULT("index-shared") && layer > 0);
     if (selects) lp_sparse_index(step, layer, w, buf, x, x_stride);
     for (int32_t i = 0, n; i < step->n_spans; i += n) {
@@ -142,9 +167,7 @@ void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct 
             continue;
         }
         lp_mla_absorb_queries(step, w, buf, spans->first_row, n_rows);
-        for (int32_t k = 0; k < n; k++)
-            lp_mla_attend_latents(step, layer, w, buf, &spans[k],
-                                  take_route(step, layer, w, &spans[k]).select);
+        attend_latents(step, layer, w, buf, spans, n);
         lp_mla_make_values(step, w, buf, spans->first_row, n_rows);
     }
     if (step->probe) lp_mla_probe(step, layer, w, buf);

@@ -24,12 +24,16 @@ void lp_mla_absorb_queries(const struct lp_attn_step *step, const struct lp_mla_
 
 void lp_mla_attend_latents(const struct lp_attn_step *step, int32_t layer,
                            const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
-                           const struct lp_span *span, bool select) {
+                           const struct lp_span *span, const struct lp_together *together,
+                           bool select) {
     const struct lp_page_table *pages =
         LP_FAULT("batch-first-pages") ? step->spans[0].pages : span->pages;
     struct lp_cache_view cache = lp_kv_view(step->kv, layer, LP_KV_LATENT, pages);
     int64_t head = w->nope + w->rope_dim, q_stride = w->n_heads * head,
             z_stride = (int64_t)w->n_heads * w->latent;
+    struct lp_visible visible = lp_sparse_visible(
+        buf, span->first_row, together ? together->n_rows : span->n_rows, span->n_past, select);
+    if (together) visible.batch = &together->batch;
     step->dev->backend->mla_absorbed(
         step->dev,
         &(struct lp_op_mla_absorbed){.q_latent = buf->q_latent + span->first_row * z_stride,
@@ -38,7 +42,7 @@ void lp_mla_attend_latents(const struct lp_attn_step *step, int32_t layer,
                                      .q_rope_stride = q_stride,
                                      .q_rope_head_stride = head,
                                      .cache = &cache,
-                                     .visible = lp_sparse_visible(buf, span, select),
+                                     .visible = visible,
                                      .n_heads = w->n_heads,
                                      .latent = w->latent,
                                      .rope = w->rope_dim,

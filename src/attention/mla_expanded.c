@@ -7,6 +7,8 @@ void lp_mla_expanded(const struct lp_attn_step *step, int32_t layer, const struc
     struct lp_cache_view cache = lp_kv_view(step->kv, layer, LP_KV_LATENT, span->pages);
     int64_t q_stride = (int64_t)w->n_heads * (w->nope + w->rope_dim),
             out_stride = (int64_t)w->n_heads * w->v_dim;
+    struct lp_visible visible =
+        lp_sparse_visible(buf, span->first_row, span->n_rows, span->n_past, select);
     step->dev->backend->mla_expanded(
         step->dev, &(struct lp_op_mla_expanded){.q = buf->q + span->first_row * q_stride,
                                                 .q_stride = q_stride,
@@ -14,7 +16,7 @@ void lp_mla_expanded(const struct lp_attn_step *step, int32_t layer, const struc
                                                 .k_up = &w->k_up,
                                                 .k_transposed = w->k_transposed,
                                                 .v_up = &w->v_up,
-                                                .visible = lp_sparse_visible(buf, span, select),
+                                                .visible = visible,
                                                 .n_heads = w->n_heads,
                                                 .nope = w->nope,
                                                 .rope = w->rope_dim,

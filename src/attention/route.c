@@ -46,6 +46,10 @@ static bool decide_form(const struct lp_route_work *w, bool select, const char *
         *reason = "few queries: each latent row is read once for all heads";
         return false;
     }
+    if (select && w->selects_latents) {
+        *reason = "selected keys: on this backend each query gathers latents";
+        return false;
+    }
     // On average a query of the step sees half of its own tokens.
     double visible = (double)w->n_kv - 0.5 * (double)(w->n_query - 1);
     if (select && visible > w->top_k) visible = w->top_k;

@@ -21,6 +21,7 @@ struct lp_route_work {
     int32_t top_k;                     // of the indexer; 0 = the model has none
     int32_t nope, rope, latent, v_dim; // per head
     bool deterministic;                // one formulation only
+    bool selects_latents;              // lp_backend
     enum lp_route_force force;
 };
 

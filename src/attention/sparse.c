@@ -11,14 +11,18 @@ const char *lp_indexer_role_name(enum lp_indexer_role role) {
     return role == LP_INDEXER_FULL ? "full" : role == LP_INDEXER_SHARED ? "shared" : "none";
 }
 
-static bool needs_selection(const struct lp_attn_step *step, const struct lp_mla_layer *w,
-                            const struct lp_span *span) {
-    return step->force != LP_ROUTE_DENSE && span->n_past + span->n_rows > w->top_k;
+bool lp_sparse_selects(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                       const struct lp_span *spans, int32_t n_spans) {
+    if (w->indexer == LP_INDEXER_NONE || step->force == LP_ROUTE_DENSE) return false;
+    for (int32_t i = 0; i < n_spans; i++)
+        if (spans[i].n_past + spans[i].n_rows > w->top_k) return true;
+    return false;
 }
 
+// For the queries of a span, or of spans that go together (span: the first of them).
 static void select_keys(const struct lp_attn_step *step, int32_t layer,
                         const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
-                        const struct lp_span *span) {
+                        const struct lp_span *span, const struct lp_together *together) {
     struct lp_cache_view keys = lp_kv_view(step->kv, layer, LP_KV_INDEX, span->pages);
     int64_t q_stride = (int64_t)w->index_heads * w->index_width;
     step->dev->backend->index_select(
@@ -29,7 +33,8 @@ static void select_keys(const struct lp_attn_step *step, int32_t layer,
                                      .w_stride = w->index_heads,
                                      .keys = &keys,
                                      .first_pos = span->n_past,
-                                     .n_queries = span->n_rows,
+                                     .n_queries = together ? together->n_rows : span->n_rows,
+                                     .batch = together ? &together->batch : NULL,
                                      .n_heads = w->index_heads,
                                      .width = w->index_width,
                                      .top_k = LP_FAULT("index-top-k") ? w->top_k / 8 : w->top_k,
@@ -43,10 +48,9 @@ void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struc
                      const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
     struct lp_device *dev = step->dev;
     struct lp_rope_spec rope = w->index_rope;
-    bool any = false;
     if (LP_FAULT("index-rope-style"))
         rope.pairing = rope.pairing == LP_ROPE_HALF ? LP_ROPE_ADJACENT : LP_ROPE_HALF;
-    lp_attn_project(step, &w->index_k, NULL, x, x_stride, buf->index_k);
+    lp_attn_project(step, &w->index_k, NULL, x, x_stride, false, buf->index_k);
     lp_attn_probe(step, LP_PROBE_INDEX_K_PROJ, layer, buf->index_k, w->index_width);
     dev->backend->layer_norm(dev, &(struct lp_op_layer_norm){.x = buf->index_k,
                                                              .x_stride = w->index_width,
@@ -59,31 +63,31 @@ void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struc
                                                              .width = w->index_width});
     // The rotated values are the first ones of each indexer head (MLA rotates the last).
     lp_attn_rotate(step, &rope, buf->index_k, w->index_width, 0, 1);
-    for (int32_t i = 0; i < step->n_spans; i++) {
-        lp_attn_store(step, layer, LP_KV_INDEX, &step->spans[i], buf->index_k);
-        any = any || needs_selection(step, w, &step->spans[i]);
-    }
+    lp_attn_store(step, layer, LP_KV_INDEX, buf->index_k);
     lp_step_lap(step->clock, LP_STEP_PART_INDEX_PROJECT);
-    if (!any) return;
-    lp_attn_project(step, &w->index_q, NULL, buf->q_low, w->q_rank, buf->index_q);
+    if (!lp_sparse_selects(step, w, step->spans, step->n_spans)) return;
+    lp_attn_project(step, &w->index_q, NULL, buf->q_low, w->q_rank, false, buf->index_q);
     lp_attn_probe_heads(step, LP_PROBE_INDEX_Q_PROJ, layer, buf->index_q, w->index_heads,
                         w->index_width);
     lp_attn_rotate(step, &rope, buf->index_q, (int64_t)w->index_heads * w->index_width,
                    w->index_width, w->index_heads);
-    lp_attn_project(step, &w->index_proj, NULL, x, x_stride, buf->index_w);
+    lp_attn_project(step, &w->index_proj, NULL, x, x_stride, false, buf->index_w);
     lp_step_lap(step->clock, LP_STEP_PART_INDEX_PROJECT);
-    for (int32_t i = 0; i < step->n_spans; i++)
-        if (needs_selection(step, w, &step->spans[i]))
-            select_keys(step, layer, w, buf, &step->spans[i]);
+    for (int32_t i = 0, n; i < step->n_spans; i += n) {
+        struct lp_together t = lp_attn_together(step, &step->spans[i], step->n_spans - i);
+        n = t.n_spans > 0 ? t.n_spans : 1;
+        if (lp_sparse_selects(step, w, &step->spans[i], n))
+            select_keys(step, layer, w, buf, &step->spans[i], t.n_spans > 0 ? &t : NULL);
+    }
     lp_step_lap(step->clock, LP_STEP_PART_INDEX_SELECT);
 }
 
-struct lp_visible lp_sparse_visible(const struct lp_mla_buffers *buf, const struct lp_span *span,
-                                    bool select) {
-    struct lp_visible visible = {.first_pos = span->n_past, .n_queries = span->n_rows};
+struct lp_visible lp_sparse_visible(const struct lp_mla_buffers *buf, int64_t first_row,
+                                    int64_t n_rows, int64_t first_pos, bool select) {
+    struct lp_visible visible = {.first_pos = first_pos, .n_queries = n_rows};
     if (select) {
-        visible.ids = buf->selected + span->first_row * buf->ids_stride;
-        visible.counts = buf->n_selected + span->first_row;
+        visible.ids = buf->selected + first_row * buf->ids_stride;
+        visible.counts = buf->n_selected + first_row;
         visible.k = (int32_t)buf->ids_stride;
     }
     return visible;

@@ -100,6 +100,14 @@ struct lp_cache_view {
 // and for grouped-query attention head_dim and v_dim too.
 bool lp_cache_type_fits(lp_type type, int32_t width);
 
+// Rows of several sequences in one operation (device memory): row i is the token at positions[i] of the
+// sequence whose pages are pages[i]. Only where lp_backend.batches.
+struct lp_op_batch {
+    const int32_t *positions;    // [n_rows]
+    const int32_t *const *pages; // [n_rows]
+    int64_t most_keys;           // no row sees more than that: what a launch is sized by
+};
+
 enum lp_rope_pairing {
     LP_ROPE_ADJACENT, // pair i = elements 2i, 2i+1      (GPT-J; "interleaved")
     LP_ROPE_HALF,     // pair i = elements i, i + width/2 (NeoX; "half-split")
@@ -157,6 +165,9 @@ struct lp_op_matmul {
     float *y;          // [n_rows, n_out]
     int64_t y_stride, n_rows;
     bool accumulate;
+    // The rows of x are those of the last matmul or experts, unchanged: what a backend made of them may
+    // serve again.
+    bool same_x;
 };
 
 // One matrix per head. Plain: y[t][h] = W[h] x[t][h] (n_in -> n_out).
@@ -168,6 +179,18 @@ struct lp_op_head_matmul {
     int64_t x_row_stride, x_head_stride; // head stride 0: all heads share the input
     float *y;
     int64_t y_row_stride, y_head_stride, n_rows;
+};
+
+// What the host wants to know of rows before it reads them, if it then reads them at all.
+struct lp_op_scan_rows {
+    const float *x; // [n_rows, width]
+    int64_t x_stride, n_rows;
+    int64_t width;
+    const uint8_t *skip; // [width], or NULL: values that are not looked at for `largest`
+    int32_t
+        *largest; // [n_rows], or NULL: where the largest value stands; of equal ones the first; -1
+                  // where none is left
+    int32_t *bad; // [n_rows]: 1 where any value is NaN or infinite, else 0
 };
 
 // y += x
@@ -188,17 +211,21 @@ struct lp_op_silu_mul {
 
 // Cache rows first_pos .. first_pos + n_rows - 1 = x, rounded as the type's quantiser does
 // (quant/quantize.c): the same bytes in every backend, except for the payload of a NaN.
+// batch: NULL, or where each row goes; cache->pages and first_pos then say nothing.
 struct lp_op_cache_write {
     const struct lp_cache_view *cache;
     const float *x; // [n_rows, width]
     int64_t x_stride, first_pos, n_rows;
+    const struct lp_op_batch *batch;
 };
 
 // The keys that each query of a call may see.
 // Query i stands at position first_pos + i. Without selection it sees 0 .. first_pos + i. With
-// selection it sees ids[i * k .. i * k + counts[i] - 1], ascending.
+// selection it sees ids[i * k .. i * k + counts[i] - 1], ascending. batch: NULL, or whose query i is and
+// where it stands (the pages of the cache views and first_pos then say nothing); not of mla_expanded.
 struct lp_visible {
     int64_t first_pos, n_queries;
+    const struct lp_op_batch *batch;
     const int32_t *ids;    // [n_queries, k] or NULL
     const int32_t *counts; // [n_queries]
     int32_t k;
@@ -265,6 +292,7 @@ struct lp_op_index_select {
     int64_t w_stride;
     const struct lp_cache_view *keys; // width
     int64_t first_pos, n_queries;
+    const struct lp_op_batch *batch; // as of lp_visible
     int32_t n_heads, width, top_k;
     float scale;
     int32_t *ids; // [n_queries, ids_stride], ids_stride >= min(top_k, first_pos + n_queries)
@@ -342,6 +370,23 @@ struct lp_device_options {
     const char *cpu_level; // "auto", or the highest ISA to use: cpu/cpu_features.h
 };
 
+// Operations that run again and again with the same arguments, whatever is in device memory.
+struct lp_replay_key { // two calls with equal keys make the same operations; bytes are compared
+    const void *owner; // of the buffers
+    int64_t n_rows, most_keys;
+    int64_t settings;
+};
+enum lp_replay {
+    LP_REPLAY_CALL,   // call them
+    LP_REPLAY_RECORD, // call them and then replay_end; nothing has run before
+    LP_REPLAY_DONE,   // they run as they were recorded
+};
+
+struct lp_device_rates { // measured
+    double copy_bytes_s; // read and written, of a buffer far larger than the caches
+    double madds_s;      // multiply-adds of 16-bit floats, summed in float32
+};
+
 struct lp_attention_kernel {
     const char *name;
     // How far results may be from the definition beyond float32's own rounding, relative to the largest
@@ -384,6 +429,23 @@ struct lp_backend {
     // these score with: a multiple of 64. NULL or 0: nothing.
     size_t (*index_page_extra)(const struct lp_device *dev, int32_t width, int32_t page_tokens);
 
+    bool batches; // takes lp_op_batch
+    // Prompt tokens of a step that fill the device: the default of --chunk. 0: 512
+    int32_t chunk;
+    // mla_expanded with a selection is slow: queries that see different keys share none of its products.
+    // Routes are chosen accordingly.
+    bool selects_latents;
+    // Recorded operations. replay: what to do now for the operations of this key; while they are
+    // recorded there is no read, write or copy. replay_end: runs them; false where that cannot be, and they must be called
+    // after all. replay_forget: what an owner recorded is dropped, before its buffers are. All NULL in
+    // a backend that gains nothing by it.
+    enum lp_replay (*replay)(struct lp_device *dev, const struct lp_replay_key *key);
+    bool (*replay_end)(struct lp_device *dev);
+    void (*replay_forget)(struct lp_device *dev, const void *owner);
+
+    // Measures what the device can do, some 20 ms. False where it could not. NULL: the host's limits hold.
+    bool (*rates)(struct lp_device *dev, struct lp_device_rates *out);
+
     // Whether a weight of this type can be used by matmul, head_matmul, experts, embed.
     bool (*supports)(const struct lp_device *dev, lp_type type);
     // Whether operations called from now on keep rule B2 to the letter: true when a device is opened.
@@ -403,6 +465,8 @@ struct lp_backend {
     void (*rope)(struct lp_device *, const struct lp_op_rope *);
     void (*matmul)(struct lp_device *, const struct lp_op_matmul *);
     void (*head_matmul)(struct lp_device *, const struct lp_op_head_matmul *);
+    void (*scan_rows)(struct lp_device *,
+                      const struct lp_op_scan_rows *); // NULL: the host reads rows
     void (*add)(struct lp_device *, const struct lp_op_add *);
     void (*silu_mul)(struct lp_device *, const struct lp_op_silu_mul *);
     void (*cache_write)(struct lp_device *, const struct lp_op_cache_write *);

@@ -149,6 +149,8 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
         {"--repack", LP_OPT_TEXT, &c->repack, "HOW",
          "copy the weights in the order in which the kernels read them: auto (default; where "
          "memory allows), on, off"},
+        {"--load", LP_OPT_TEXT, &c->load, "HOW",
+         "file (default), or dummy: random weights on the device, to measure speed (cuda)"},
         {"--backend", LP_OPT_TEXT, &c->backend, "NAME",
          "cpu (default), cuda (an NVIDIA GPU), or ref, the slow definition of every operation"},
         {"--cpu", LP_OPT_TEXT, &c->cpu_level, "LEVEL",
@@ -157,13 +159,19 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
         {"--ctx", LP_OPT_INT, &c->context, "N",
          "tokens of context (default: the model's, at most 32768)"},
         {"--kv", LP_OPT_TEXT, &c->kv, "TYPE", "type of the KV cache: f32, f16, bf16, q8_0"},
-        {"--chunk", LP_OPT_INT, &c->chunk, "N", "most prompt tokens in one step (default 512)"},
+        {"--chunk", LP_OPT_INT, &c->chunk, "N",
+         "most prompt tokens in one step (default 512; on a GPU 2048)"},
         {"--route", LP_OPT_TEXT, &c->route, "FORM",
          "attention: auto, expanded, absorbed, dense (ignores the indexer)"},
         {"--deterministic", LP_OPT_FLAG, &c->deterministic, NULL,
          "bit-identical results for every chunking and thread count"},
         {"--memory-budget", LP_OPT_TEXT, &c->memory_budget, "SIZE",
          "weights in memory, as 20G or 40% of the file; other experts are read from disk"},
+        {"--experts", LP_OPT_TEXT, &c->experts, "WHERE",
+         "with a GPU: device (default), or cpu: routed experts stay in the host's memory"},
+        {"--vram-budget", LP_OPT_TEXT, &c->vram_budget, "SIZE",
+         "of the GPU's memory, as 60G or 40% of the file: the experts of layers that do not fit "
+         "stay on the CPU"},
         {"--expert-profile", LP_OPT_TEXT, &c->expert_profile, "FILE",
          "keep there which experts are used, and start with those (with --memory-budget)"},
         {"--trace", LP_OPT_TEXT, &c->trace, "FILE", "write what was decided, as JSON lines"},
@@ -198,9 +206,14 @@ int lp_common_model_options(const struct lp_common *c, const char *path,
                                       .huge_pages = c->huge_pages,
                                       .prefetch = c->prefetch,
                                       .repack = c->repack,
+                                      .load = c->load,
+                                      .experts = c->experts,
                                       .expert_profile = c->expert_profile};
-    if (c->memory_budget &&
-        lp_memory_budget_parse(c->memory_budget, path, &options->memory_budget_bytes, &err))
+    if (c->memory_budget && lp_memory_budget_parse("--memory-budget", c->memory_budget, path,
+                                                   &options->memory_budget_bytes, &err))
+        return lp_fail_setting(&err);
+    if (c->vram_budget && lp_memory_budget_parse("--vram-budget", c->vram_budget, path,
+                                                 &options->vram_budget_bytes, &err))
         return lp_fail_setting(&err);
     return LP_EXIT_OK;
 }

@@ -3,6 +3,7 @@
 // runs them.
 #include "cli/bench_run.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,8 +136,22 @@ struct samples { // of the repeats of one test
     uint64_t start_ns;
 };
 
+// Of the device that runs the model. A GPU's are those of copies and of 16-bit products, which stand for
+// all kinds.
+static struct lp_limits_figures measure_limits(struct lp_bench *b) {
+    struct lp_device *dev = b->model->dev;
+    struct lp_device_rates r;
+    if (!dev->backend->rates) return lp_limits_measure(b->limits);
+    if (!dev->backend->rates(dev, &r)) r = (struct lp_device_rates){NAN, NAN};
+    return (struct lp_limits_figures){.read_bytes_s = r.copy_bytes_s,
+                                      .int_madds_s = r.madds_s,
+                                      .int16_madds_s = r.madds_s,
+                                      .float_madds_s = r.madds_s,
+                                      .bf16_madds_s = r.madds_s};
+}
+
 static void add_limits(struct lp_bench *b, struct samples *s) {
-    struct lp_limits_figures figures = lp_limits_measure(b->limits);
+    struct lp_limits_figures figures = measure_limits(b);
     double values[N_LIMIT_FIGURES];
     memcpy(values, &figures, sizeof values);
     for (size_t i = 0; i < N_LIMIT_FIGURES; i++) s->limits[i][s->n_limits] = values[i];

@@ -99,9 +99,8 @@ static int set_up(struct lp_bench *b, const char *given) {
     b->machine.architecture = info.architecture;
     if (!b->model->dev->backend->host_memory)
         lp_log(LP_LOG_WARN,
-               "the limits beside these rates are those of the CPU and its memory, not of "
-               "the GPU, and the shares of time are those of starting operations, which run "
-               "behind them: read the rates alone");
+               "the shares of time are those of starting operations, which run behind them on "
+               "the GPU");
     b->machine.version = limpid_version();
     b->machine.backend = info.backend;
     b->machine.kernel = info.matmul_kernel ? info.matmul_kernel : "unknown";

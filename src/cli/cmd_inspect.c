@@ -38,7 +38,7 @@ static void look_at_model(struct lp_inspect *in, const struct lp_common *c) {
     in->is_bound = lp_binding_make(&in->binding, &in->h, in->gguf, in->dev->backend->supports,
                                    in->dev, &in->model_error) == LP_OK;
     if (!in->is_bound) return;
-    int64_t context = c->context, chunk = c->chunk ? c->chunk : LP_DEFAULT_CHUNK;
+    int64_t context = c->context, chunk = c->chunk ? c->chunk : lp_engine_default_chunk(in->dev);
     if (!context)
         context = in->h.n_context < LP_DEFAULT_CONTEXT ? in->h.n_context : LP_DEFAULT_CONTEXT;
     if (chunk > context) chunk = context;
@@ -64,7 +64,7 @@ static void look_at_budget(struct lp_inspect *in, const struct lp_common *c, con
                    "convert)");
         return;
     }
-    if (lp_memory_budget_parse(c->memory_budget, path, &bytes, &why)) {
+    if (lp_memory_budget_parse("--memory-budget", c->memory_budget, path, &bytes, &why)) {
         lp_err_set(&in->plan_error, (lp_status)why.status, "%s", why.text);
         return;
     }

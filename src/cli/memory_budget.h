@@ -6,7 +6,7 @@
 
 // path: the model, looked at for a percentage alone. Errors: INVALID (names the text), and those of
 // opening the model.
-limpid_status lp_memory_budget_parse(const char *text, const char *path, uint64_t *bytes,
-                                     limpid_error *err);
+limpid_status lp_memory_budget_parse(const char *option, const char *text, const char *path,
+                                     uint64_t *bytes, limpid_error *err);
 
 #endif

@@ -18,7 +18,9 @@ struct lp_lab {
 
 static lp_status open_parts(struct lp_lab *lab, const struct lp_gguf *gguf, struct lp_device *dev,
                             int n_threads, lp_type kv_type, struct lp_err *err) {
-    lp_status status = lp_model_load(&lab->model, gguf, dev, n_threads, CHECK_WHOLE_BYTES, err);
+    lp_status status = lp_model_load(
+        &lab->model, gguf, dev,
+        &(struct lp_load){.n_threads = n_threads, .check_bytes = CHECK_WHOLE_BYTES}, err);
     if (status) return status;
     int32_t n = lp_model_kv_count(lab->model, false);
     struct lp_kv_layer *layers = lp_alloc((size_t)n, sizeof *layers);

@@ -88,6 +88,13 @@ static lp_status repack(limpid_model *m, const limpid_model_options *o,
     return LP_OK;
 }
 
+// Of the budget of a GPU's memory, what KV cache and buffers leave; 1 byte where they take all of it.
+static uint64_t left_for_weights(const struct lp_open_options *open,
+                                 const limpid_model_options *o) {
+    if (!open->vram_bytes) return 0;
+    return open->vram_bytes > o->reserve_bytes ? open->vram_bytes - o->reserve_bytes : 1;
+}
+
 static lp_status open_weights(limpid_model *m, const limpid_model_options *o, struct lp_err *err) {
     struct lp_expert_options budget = {.budget_bytes = o->memory_budget_bytes,
                                        .profile = o->expert_profile};
@@ -95,12 +102,18 @@ static lp_status open_weights(limpid_model *m, const limpid_model_options *o, st
     struct lp_open_options open;
     lp_status status = lp_open_options_read(&open, o, m->file.hf != NULL, err);
     if (!status) status = lp_open_options_device(&open, o, &m->dev, err);
+    if (!status) status = lp_open_options_experts(&open, o, &m->expert_dev, err);
     if (!status && o->prefetch)
         status = lp_model_file_prefetch(&m->file, open.huge_pages == LP_HUGE_PAGES_ALL, err);
     // Of a model that shall not be in memory, only samples are looked at.
     if (!status)
-        status = lp_model_load(&m->weights, m->gguf, m->dev, m->n_threads,
-                               limited ? 0 : LP_CHECK_WHOLE_BYTES, err);
+        status = lp_model_load(&m->weights, m->gguf, m->dev,
+                               &(struct lp_load){.n_threads = m->n_threads,
+                                                 .check_bytes = limited ? 0 : LP_CHECK_WHOLE_BYTES,
+                                                 .dummy = open.dummy,
+                                                 .expert_dev = m->expert_dev,
+                                                 .weight_bytes = left_for_weights(&open, o)},
+                               err);
     if (!status && limited) status = lp_model_limit_memory(m->weights, &budget, err);
     return status ? status : repack(m, o, &open, err);
 }
@@ -144,6 +157,7 @@ void limpid_model_close(limpid_model *m) {
     if (!m) return;
     lp_model_free(m->weights);
     if (m->dev) m->dev->backend->close(m->dev);
+    if (m->expert_dev) m->expert_dev->backend->close(m->expert_dev);
     lp_grammar_cache_free(m->grammars);
     lp_tokenizer_free(m->tokenizer);
     lp_jinja_free(m->chat_template);

@@ -36,6 +36,8 @@ struct lp_batch {
     int32_t n_parts;
     int32_t *tokens, *logit_rows, *next_tokens; // [max_batch_tokens]
     bool *bad, *bad_rows;                       // [max_batch_tokens], of logit rows, of all rows
+    bool *greedy;                               // [max_batch_tokens], of logit rows
+    int32_t *largest;                           // the same: lp_step.largest
     struct lp_span *spans;                      // [max_seqs], and so on
     struct part *parts;
     int32_t *kept, *drafts; // drafts: [max_seqs, LP_MAX_DRAFT]
@@ -54,13 +56,15 @@ lp_status lp_batch_new(struct lp_batch **out, const limpid_engine *e, struct lp_
     b->next_tokens = lp_alloc(rows, sizeof *b->next_tokens);
     b->bad = lp_alloc(rows, sizeof *b->bad);
     b->bad_rows = lp_alloc(rows, sizeof *b->bad_rows);
+    b->greedy = lp_alloc(rows, sizeof *b->greedy);
+    b->largest = lp_alloc(rows, sizeof *b->largest);
     b->spans = lp_alloc(seqs, sizeof *b->spans);
     b->parts = lp_alloc(seqs, sizeof *b->parts);
     b->kept = lp_alloc(seqs, sizeof *b->kept);
     b->drafts = lp_alloc(seqs, LP_MAX_DRAFT * sizeof *b->drafts);
     b->drafting = lp_alloc(seqs, sizeof *b->drafting);
-    if (b->tokens && b->logit_rows && b->next_tokens && b->bad && b->bad_rows && b->spans &&
-        b->parts && b->kept && b->drafts && b->drafting) {
+    if (b->tokens && b->logit_rows && b->next_tokens && b->bad && b->bad_rows && b->greedy &&
+        b->largest && b->spans && b->parts && b->kept && b->drafts && b->drafting) {
         *out = b;
         return LP_OK;
     }
@@ -70,8 +74,8 @@ lp_status lp_batch_new(struct lp_batch **out, const limpid_engine *e, struct lp_
 
 void lp_batch_free(struct lp_batch *b) {
     if (!b) return;
-    void *blocks[] = {b->tokens, b->logit_rows, b->next_tokens, b->bad,    b->bad_rows,
-                      b->spans,  b->parts,      b->kept,        b->drafts, b->drafting};
+    void *blocks[] = {b->tokens,  b->logit_rows, b->next_tokens, b->bad,  b->bad_rows, b->greedy,
+                      b->largest, b->spans,      b->parts,       b->kept, b->drafts,   b->drafting};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) lp_free(blocks[i]);
     lp_free(b);
 }
@@ -83,7 +87,13 @@ static bool wants_prompt_logits(const struct lp_seq *seq) {
            seq->n_computed < seq->n_prompt && seq->n_tokens == seq->n_prompt;
 }
 
-static void add_part(struct lp_batch *b, struct lp_seq *seq) {
+// Whether the largest id of each of its logit rows is all that is wanted of them.
+static bool wants_largest(const limpid_engine *e, const struct lp_seq *seq) {
+    return !seq->constraint && seq->request->options.n_logprobs < 0 && !wants_prompt_logits(seq) &&
+           !lp_trace_is_full(e->trace) && lp_sampler_is_plain_greedy(seq->sampler);
+}
+
+static void add_part(const limpid_engine *e, struct lp_batch *b, struct lp_seq *seq) {
     struct part *p = &b->parts[b->n_parts];
     int64_t n = seq->n_scheduled, n_known = n - seq->n_draft;
     bool reaches_end = seq->n_computed + n_known == seq->n_tokens;
@@ -98,8 +108,10 @@ static void add_part(struct lp_batch *b, struct lp_seq *seq) {
     if (seq->n_draft)
         memcpy(b->tokens + b->n_rows + n_known, seq->drafts,
                (size_t)seq->n_draft * sizeof *b->tokens);
-    for (int64_t i = 0; i < p->n_logits; i++)
+    for (int64_t i = 0; i < p->n_logits; i++) {
         b->logit_rows[b->n_logits + i] = (int32_t)(b->n_rows + n - p->n_logits + i);
+        b->greedy[b->n_logits + i] = wants_largest(e, seq);
+    }
     b->spans[b->n_parts] = (struct lp_span){.sequence = seq->number,
                                             .pages = &seq->pages,
                                             .n_past = seq->n_computed,
@@ -145,12 +157,13 @@ static lp_status find_allowed(limpid_engine *e, struct part *p, struct lp_err *e
     return !status && p->ended ? lp_output_end(seq, "stop", err) : status;
 }
 
-static lp_status one_token(limpid_engine *e, struct part *p, const float *logits, bool drafted,
-                           struct lp_err *err) {
+// From one row of logits, or from what the device found to be the largest; -1: it did not look.
+static lp_status one_token(limpid_engine *e, struct part *p, const float *logits, int32_t largest,
+                           bool drafted, struct lp_err *err) {
     struct lp_seq *seq = p->seq;
     struct lp_history history = {seq->tokens, seq->n_prompt, seq->n_tokens};
     const uint32_t *allowed = seq->constraint ? lp_constraint_allowed(seq->constraint) : NULL;
-    int32_t id = lp_sampler_pick(seq->sampler, logits, &history, allowed);
+    int32_t id = largest >= 0 ? largest : lp_sampler_pick(seq->sampler, logits, &history, allowed);
     lp_status status = seq->constraint ? lp_constraint_accept(seq->constraint, id, err) : LP_OK;
     if (!status) status = lp_output_token(seq, id, logits, &p->ended, err);
     if (status) return status;
@@ -167,6 +180,7 @@ static lp_status sample(limpid_engine *e, struct part *p, struct lp_err *err) {
     int64_t n_vocab = e->model->weights->h.n_vocab;
     const float *logits = e->logits + (p->first_logit + p->n_logits - 1 - n_draft) * n_vocab;
     const bool *bad = e->batch->bad + p->first_logit + p->n_logits - 1 - n_draft;
+    const int32_t *largest = e->batch->largest + p->first_logit + p->n_logits - 1 - n_draft;
     if (seq->request->options.max_tokens == 0) {
         p->ended = true;
         return lp_output_end(seq, "length", err);
@@ -176,7 +190,7 @@ static lp_status sample(limpid_engine *e, struct part *p, struct lp_err *err) {
     for (int32_t i = 0;; i++, logits += n_vocab) {
         p->has_bad = bad[i]; // a void row may be bad, one that is used may not
         if (p->has_bad) return LP_OK;
-        status = one_token(e, p, logits, i < n_draft, err);
+        status = one_token(e, p, logits, largest[i], i < n_draft, err);
         if (!status) status = find_allowed(e, p, err);
         if (status || p->ended || i == n_draft) return status;
         if (seq->tokens[seq->n_tokens - 1] != seq->drafts[i]) return LP_OK;
@@ -342,7 +356,7 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
     b->n_answer = b->n_draft = b->n_prompt = b->n_given = 0;
     b->grammar_ns = 0;
     for (int32_t i = 0; i < e->sched.n_running; i++)
-        if (e->sched.running[i]->n_scheduled > 0) add_part(b, e->sched.running[i]);
+        if (e->sched.running[i]->n_scheduled > 0) add_part(e, b, e->sched.running[i]);
     trace_schedule(e);
     struct lp_err why;
     lp_status status = lp_engine_reserve_logits(e, b->n_logits, &why);
@@ -353,6 +367,9 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
                            .logit_rows = b->logit_rows,
                            .n_logit_rows = b->n_logits,
                            .logits = e->logits,
+                           .greedy = b->greedy,
+                           .never = e->model->never,
+                           .largest = b->largest,
                            .bad = b->bad,
                            .bad_rows = b->bad_rows};
     while (LP_FAULT("hang-in-step") && e->live.steps >= 3) poll(NULL, 0, 1000);

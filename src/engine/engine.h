@@ -45,6 +45,7 @@ struct limpid_model {
     char *template_source;          // or NULL
     struct lp_err template_error;   // why a template that is there could not be parsed
     struct lp_device *dev;
+    struct lp_device *expert_dev; // of routed experts that stay on the CPU; or NULL
     struct lp_model *weights;
     char *name;
     int n_threads;
@@ -106,8 +107,9 @@ struct lp_engine_settings {
     enum lp_route_force force;
 };
 lp_status lp_engine_settings_of(struct lp_engine_settings *out, const struct lp_hparams *h,
-                                bool has_mtp, const limpid_engine_options *options,
-                                struct lp_err *err);
+                                bool has_mtp, const struct lp_device *dev,
+                                const limpid_engine_options *options, struct lp_err *err);
+int64_t lp_engine_default_chunk(const struct lp_device *dev);
 lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *model,
                                   const limpid_engine_options *options, struct lp_err *err);
 // What a page of the store must have come from: model file, KV type, what changes bits.

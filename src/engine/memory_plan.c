@@ -151,7 +151,7 @@ static lp_status plan_outline(limpid_memory_plan *out, const struct outline *x,
                               const limpid_model_options *model,
                               const limpid_engine_options *engine, struct lp_err *err) {
     struct lp_engine_settings s;
-    lp_status status = lp_engine_settings_of(&s, &x->h, x->binding.has_mtp, engine, err);
+    lp_status status = lp_engine_settings_of(&s, &x->h, x->binding.has_mtp, x->dev, engine, err);
     const uint64_t most = x->dev->backend->host_memory ? lp_memory_available() : 0;
     if (!status) status = plan_plain(out, &x->h, &x->binding, x->dev, &s, most, err);
     if (!status && model->prefetch) status = add_prefetch(out, x, err);

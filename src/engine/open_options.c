@@ -32,6 +32,39 @@ static lp_status check_budget(const limpid_model_options *o, bool is_folder, str
     return LP_OK;
 }
 
+static lp_status read_load(const limpid_model_options *o, bool *dummy, struct lp_err *err) {
+    const char *load = o->load ? o->load : "file";
+    *dummy = strcmp(load, "dummy") == 0;
+    if (!*dummy && strcmp(load, "file") != 0)
+        return lp_err_set(err, LP_STATUS_INVALID, "load is '%s', expected file or dummy", load);
+    if (*dummy && (o->prefetch || o->memory_budget_bytes))
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "load 'dummy' reads no weights, and %s does; give one of the two",
+                          o->prefetch ? "prefetch" : "a memory budget");
+    return LP_OK;
+}
+
+static lp_status read_division(const limpid_model_options *o, struct lp_open_options *out,
+                               struct lp_err *err) {
+    const char *experts = o->experts ? o->experts : "device";
+    const bool on_cpu = strcmp(experts, "cpu") == 0;
+    out->divides = on_cpu || o->vram_budget_bytes;
+    out->vram_bytes = o->vram_budget_bytes;
+    if (!on_cpu && strcmp(experts, "device") != 0)
+        return lp_err_set(err, LP_STATUS_INVALID, "experts is '%s', expected device or cpu",
+                          experts);
+    if (on_cpu && o->vram_budget_bytes)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "experts 'cpu' leaves all routed experts on the CPU, and a VRAM budget "
+                          "as many as do not fit; give one of the two");
+    if (out->divides && o->memory_budget_bytes)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "a memory budget keeps experts on disk, and %s keeps them on the CPU; "
+                          "give one of the two",
+                          on_cpu ? "experts 'cpu'" : "a VRAM budget");
+    return LP_OK;
+}
+
 static lp_status read_repack(const limpid_model_options *o, enum lp_repack *how,
                              struct lp_err *err) {
     if (!lp_repack_parse(o->repack, how))
@@ -50,6 +83,8 @@ lp_status lp_open_options_read(struct lp_open_options *out, const limpid_model_o
     lp_status status = check_budget(o, is_folder, err);
     if (!status) status = read_repack(o, &out->repack, err);
     if (!status) status = read_huge_pages(o, &out->huge_pages, err);
+    if (!status) status = read_load(o, &out->dummy, err);
+    if (!status) status = read_division(o, out, err);
     if (!status && o->prefetch && is_folder)
         status = lp_err_set(err, LP_STATUS_UNSUPPORTED,
                             "a model folder cannot be read ahead; convert it to a GGUF file first "
@@ -57,11 +92,9 @@ lp_status lp_open_options_read(struct lp_open_options *out, const limpid_model_o
     return status;
 }
 
-lp_status lp_open_options_device(const struct lp_open_options *read, const limpid_model_options *o,
-                                 struct lp_device **out, struct lp_err *err) {
-    const struct lp_backend *backend;
-    lp_status status = lp_backend_choose(&backend, o->backend, err);
-    if (status) return status;
+static lp_status open_device(const struct lp_open_options *read, const limpid_model_options *o,
+                             const struct lp_backend *backend, struct lp_device **out,
+                             struct lp_err *err) {
     struct lp_device_options options = {.n_threads = o->n_threads,
                                         .cpu_level = o->cpu_level ? o->cpu_level : "auto"};
     if (!lp_pin_parse(o->pin ? o->pin : "auto", &options.pin))
@@ -69,4 +102,17 @@ lp_status lp_open_options_device(const struct lp_open_options *read, const limpi
                           o->pin);
     options.no_huge_pages = read->huge_pages == LP_HUGE_PAGES_OFF;
     return backend->open(out, &options, err);
+}
+
+lp_status lp_open_options_device(const struct lp_open_options *read, const limpid_model_options *o,
+                                 struct lp_device **out, struct lp_err *err) {
+    const struct lp_backend *backend;
+    lp_status status = lp_backend_choose(&backend, o->backend, err);
+    return status ? status : open_device(read, o, backend, out, err);
+}
+
+lp_status lp_open_options_experts(const struct lp_open_options *read, const limpid_model_options *o,
+                                  struct lp_device **out, struct lp_err *err) {
+    *out = NULL;
+    return read->divides ? open_device(read, o, &lp_backend_cpu, out, err) : LP_OK;
 }

@@ -10,6 +10,9 @@ enum lp_huge_pages { LP_HUGE_PAGES_AUTO, LP_HUGE_PAGES_OFF, LP_HUGE_PAGES_ALL };
 
 struct lp_open_options {
     enum lp_repack repack;
+    bool dummy;          // lp_load
+    bool divides;        // routed experts may be on the CPU, the rest is on a GPU
+    uint64_t vram_bytes; // with it: of the GPU's memory; 0: none for routed experts
     enum lp_huge_pages huge_pages;
 };
 
@@ -21,5 +24,9 @@ lp_status lp_open_options_read(struct lp_open_options *out, const limpid_model_o
 lp_status lp_open_options_device(const struct lp_open_options *read,
                                  const limpid_model_options *options, struct lp_device **out,
                                  struct lp_err *err);
+// The one of the CPU for the experts that a division leaves there; NULL without a division.
+lp_status lp_open_options_experts(const struct lp_open_options *read,
+                                  const limpid_model_options *options, struct lp_device **out,
+                                  struct lp_err *err);
 
 #endif

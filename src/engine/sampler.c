@@ -207,6 +207,10 @@ int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits, const struct 
     return lp_filters_draw(&s->candidates, unit);
 }
 
+bool lp_sampler_is_plain_greedy(const struct lp_sampler *s) {
+    return s->params.temperature == 0 && !is_changed(&s->params);
+}
+
 // ---- of the model's own probabilities ----------------------------------------------------------
 
 int32_t lp_sampler_argmax(const float *logits, const bool *never, int32_t n_vocab) {

@@ -66,6 +66,9 @@ void lp_sampler_free(struct lp_sampler *s); // NULL is allowed
 int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits, const struct lp_history *history,
                         const uint32_t *allowed);
 
+// Whether lp_sampler_pick gives the largest of the plain logits, so that nothing else of them matters.
+bool lp_sampler_is_plain_greedy(const struct lp_sampler *s);
+
 // The largest logit among ids that may be generated; ties: lower id.
 int32_t lp_sampler_argmax(const float *logits, const bool *never, int32_t n_vocab);
 

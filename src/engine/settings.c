@@ -47,11 +47,16 @@ static int64_t or_default(int64_t value, int64_t otherwise) {
     return value ? value : otherwise;
 }
 
+int64_t lp_engine_default_chunk(const struct lp_device *dev) {
+    return or_default(dev->backend->chunk, LP_DEFAULT_CHUNK);
+}
+
 static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
-                      const limpid_engine_options *o, struct lp_err *err) {
+                      const struct lp_device *dev, const limpid_engine_options *o,
+                      struct lp_err *err) {
     int64_t context = h->n_context < LP_DEFAULT_CONTEXT ? h->n_context : LP_DEFAULT_CONTEXT;
     s->n_context = or_default(o->n_context, context);
-    s->chunk = or_default(o->chunk, LP_DEFAULT_CHUNK);
+    s->chunk = or_default(o->chunk, lp_engine_default_chunk(dev));
     if (s->chunk > s->n_context) s->chunk = s->n_context;
     s->max_seqs = (int32_t)or_default(o->max_seqs, LP_DEFAULT_SEQS);
     int64_t batch = s->chunk > s->max_seqs ? s->chunk : s->max_seqs;
@@ -78,7 +83,8 @@ static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
 }
 
 lp_status lp_engine_settings_of(struct lp_engine_settings *out, const struct lp_hparams *h,
-                                bool has_mtp, const limpid_engine_options *o, struct lp_err *err) {
+                                bool has_mtp, const struct lp_device *dev,
+                                const limpid_engine_options *o, struct lp_err *err) {
     *out = (struct lp_engine_settings){.kv_type = LP_TYPE_F16};
     const struct {
         const char *name;
@@ -102,12 +108,13 @@ lp_status lp_engine_settings_of(struct lp_engine_settings *out, const struct lp_
                             "this file has no usable MTP layer to speculate with (limpid inspect "
                             "says what it lacks); leave --speculate out");
     if (!status) status = check_heads(h, out->kv_type, err);
-    return status ? status : fill(out, h, o, err);
+    return status ? status : fill(out, h, dev, o, err);
 }
 
 lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *m,
                                   const limpid_engine_options *o, struct lp_err *err) {
-    if (m->weights) return lp_engine_settings_of(out, &m->weights->h, m->weights->has_mtp, o, err);
+    if (m->weights)
+        return lp_engine_settings_of(out, &m->weights->h, m->weights->has_mtp, m->dev, o, err);
     return lp_err_set(err, LP_STATUS_INVALID,
                       "the model was opened with vocab_only; it cannot run");
 }

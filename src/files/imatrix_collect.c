@@ -116,7 +116,9 @@ static lp_status open_buffers(struct run *r, struct lp_err *err) {
 static lp_status open_model(struct run *r, struct lp_err *err) {
     lp_status status = open_device(r, err);
     if (!status)
-        status = lp_model_load(&r->model, r->gguf, r->dev, r->o->n_threads, CHECK_WHOLE_BYTES, err);
+        status = lp_model_load(
+            &r->model, r->gguf, r->dev,
+            &(struct lp_load){.n_threads = r->o->n_threads, .check_bytes = CHECK_WHOLE_BYTES}, err);
     if (!status) status = open_cache(r, err);
     if (!status) status = open_buffers(r, err);
     return status ? status

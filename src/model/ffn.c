@@ -5,14 +5,15 @@
 #include "model/runner.h"
 
 static void matmul(struct lp_device *dev, const struct lp_weight *w, const float *x, float *y,
-                   int64_t y_stride, int64_t n_rows, bool accumulate) {
+                   int64_t y_stride, int64_t n_rows, bool accumulate, bool same_x) {
     dev->backend->matmul(dev, &(struct lp_op_matmul){.w = w,
                                                      .x = x,
                                                      .x_stride = w->n_in,
                                                      .y = y,
                                                      .y_stride = y_stride,
                                                      .n_rows = n_rows,
-                                                     .accumulate = accumulate});
+                                                     .accumulate = accumulate,
+                                                     .same_x = same_x});
 }
 
 struct ffn_points { // where a probe sees it
@@ -28,8 +29,9 @@ static void swiglu(struct lp_runner *r, const struct lp_ffn *w, int32_t layer,
                    const struct lp_attn_step *attn, const struct ffn_points *points) {
     struct lp_device *dev = r->model->dev;
     int64_t width = w->gate.n_out, n_rows = attn->n_rows;
-    matmul(dev, &w->gate, r->x, r->gate, width, n_rows, false);
-    matmul(dev, &w->up, r->x, r->up, width, n_rows, false);
+    // The routed experts, if any, had x too.
+    matmul(dev, &w->gate, r->x, r->gate, width, n_rows, false, points == &shared_points);
+    matmul(dev, &w->up, r->x, r->up, width, n_rows, false, true);
     lp_attn_probe(attn, points->gate, layer, r->gate, width);
     lp_attn_probe(attn, points->up, layer, r->up, width);
     dev->backend->silu_mul(dev, &(struct lp_op_silu_mul){.gate = r->gate,
@@ -39,7 +41,7 @@ static void swiglu(struct lp_runner *r, const struct lp_ffn *w, int32_t layer,
                                                          .n_rows = n_rows,
                                                          .width = (int32_t)width});
     lp_attn_probe(attn, points->act, layer, r->gate, width);
-    matmul(dev, &w->down, r->gate, r->h, w->down.n_out, n_rows, true);
+    matmul(dev, &w->down, r->gate, r->h, w->down.n_out, n_rows, true, false);
     lp_step_lap(attn->clock, points == &shared_points ? LP_STEP_PART_SHARED : LP_STEP_PART_DENSE);
 }
 
@@ -48,7 +50,7 @@ static void run_router(struct lp_runner *r, int32_t layer, const float *x, int64
     struct lp_device *dev = r->model->dev;
     const struct lp_hparams *h = &r->model->h;
     const struct lp_layer *w = &r->model->layers[layer];
-    matmul(dev, &w->router, x, logits, h->n_experts, n_rows, false);
+    matmul(dev, &w->router, x, logits, h->n_experts, n_rows, false, false);
     dev->backend->router(dev, &(struct lp_op_router){.logits = logits,
                                                      .logits_stride = h->n_experts,
                                                      .n_rows = n_rows,
@@ -106,10 +108,20 @@ static void guess_next(struct lp_runner *r, int32_t layer, int64_t n_rows) {
     lp_expert_cache_guess(cache, next, r->guess_ids, n_rows);
 }
 
+static void fetch_experts(struct lp_runner *r, int64_t n_rows) {
+    lp_host_experts_fetch(&r->host_experts, r->model, r->x, r->expert_ids, r->expert_weights,
+                          n_rows);
+}
+
 static void add_experts(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
                         const struct lp_step_settings *settings) {
     struct lp_expert_cache *cache = r->model->expert_cache;
     (void)settings;
+    if (r->model->layers[layer].host_experts) {
+        fetch_experts(r, attn->n_rows);
+        lp_host_experts_add(&r->host_experts, r->model, layer, r->h, attn->n_rows);
+        return;
+    }
     if (!cache) {
         add_rows(r, layer, 0, attn->n_rows, NULL);
         return;
@@ -137,6 +149,15 @@ static uint64_t waited_ns(const struct lp_runner *r, const struct lp_attn_step *
     return attn->clock && cache ? lp_expert_cache_get_stats(cache).wait_ns : 0;
 }
 
+// Experts on the CPU while the device does the shared one.
+static void add_side_by_side(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
+                             const struct lp_step_settings *settings) {
+    fetch_experts(r, attn->n_rows);
+    if (r->model->layers[layer].has_shared) add_shared(r, layer, attn, settings);
+    lp_host_experts_add(&r->host_experts, r->model, layer, r->h, attn->n_rows);
+    lp_step_lap(attn->clock, LP_STEP_PART_EXPERTS);
+}
+
 static void mixture(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
                     const struct lp_step_settings *settings) {
     int64_t n_rows = attn->n_rows;
@@ -148,6 +169,10 @@ static void mixture(struct lp_runner *r, int32_t layer, const struct lp_attn_ste
     lp_attn_probe(attn, LP_PROBE_FFN_ROUTER_LOGITS, layer, r->router_logits, h->n_experts);
     lp_attn_probe(attn, LP_PROBE_FFN_EXPERT_IDS, layer, r->expert_ids, h->n_used);
     lp_attn_probe(attn, LP_PROBE_FFN_EXPERT_WEIGHTS, layer, r->expert_weights, h->n_used);
+    if (w->host_experts && !attn->probe) {
+        add_side_by_side(r, layer, attn, settings);
+        return;
+    }
     lp_runner_probe_added(r, LP_PROBE_FFN_EXPERTS_OUT, layer, attn, add_experts);
     uint64_t before_ns = waited_ns(r, attn);
     add_experts(r, layer, attn, settings);

@@ -63,11 +63,24 @@ static void warn_coarse_mtp(const struct lp_model *m) {
 }
 
 lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
-                        int n_threads, uint64_t check_bytes, struct lp_err *err) {
+                        const struct lp_load *load, struct lp_err *err) {
+    if (load->expert_dev && dev->backend->host_memory)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "all weights are in the host's memory with the backend %s, experts too; "
+                          "leave out what divides them between CPU and GPU",
+                          dev->backend->name);
+    if (load->dummy && dev->backend->host_memory)
+        return lp_err_set(
+            err, LP_STATUS_INVALID,
+            "load is 'dummy', which fills the memory of a GPU (backend cuda); for the "
+            "backend %s write a file with random weights (limpid synth)",
+            dev->backend->name);
     struct lp_model *m = lp_alloc(1, sizeof *m);
     if (!m) return lp_err_memory(err, sizeof *m, "the model");
     m->gguf = gguf;
     m->dev = dev;
+    m->dummy = load->dummy;
+    m->expert_dev = load->expert_dev;
     lp_status status = lp_hparams_read(&m->h, gguf, err);
     if (!status)
         status = lp_binding_make(&m->binding, &m->h, gguf, dev->backend->supports, dev, err);
@@ -76,8 +89,9 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
         m->layers = lp_alloc(n, sizeof *m->layers);
         if (!m->layers) status = lp_err_memory(err, n * sizeof *m->layers, "the layers");
     }
-    if (!status) status = lp_model_check_weights(gguf, check_bytes, n_threads, err);
-    if (!status) status = lp_model_place(m, err);
+    if (!status && !m->dummy)
+        status = lp_model_check_weights(gguf, load->check_bytes, load->n_threads, err);
+    if (!status) status = lp_model_place(m, load, err);
     if (status) {
         lp_model_free(m);
         return status;

@@ -19,6 +19,7 @@ struct lp_layer {
     struct lp_weight router;  // float32
     const float *router_bias; // device, or NULL
     struct lp_ffn experts;    // stacks
+    bool host_experts;        // they are in the host's memory (host_experts.h)
     bool has_shared;
     struct lp_ffn shared;
 };
@@ -32,8 +33,10 @@ struct lp_mtp {
 };
 
 struct lp_model {
-    const struct lp_gguf *gguf; // not owned; must outlive the model
-    struct lp_device *dev;      // not owned
+    const struct lp_gguf *gguf;   // not owned; must outlive the model
+    struct lp_device *dev;        // not owned
+    struct lp_device *expert_dev; // of the layers with host_experts; not owned; or NULL
+    int32_t n_host_layers;        // how many that are
     struct lp_hparams h;
     struct lp_binding binding;
     struct lp_layer *layers; // [h.n_layers + has_mtp]; the MTP layer is number h.n_layers
@@ -49,15 +52,27 @@ struct lp_model {
     size_t n_owned, owned_capacity, owned_bytes; // bytes: of the float32 copies
     struct lp_progress uploading;
     uint64_t uploaded_bytes; // of matrices that were copied to the device; 0 with host_memory
+    bool dummy;              // matrices are random
+};
+
+struct lp_load {
+    int n_threads;        // that share the check
+    uint64_t check_bytes; // a file of at most that is checked whole, of a larger one samples
+    // Matrices are filled with random weights of their types instead, without reading them: for
+    // measuring speed. Devices with memory of their own.
+    bool dummy;
+    // A device of a host backend for routed experts that shall not be, or do not fit, in the device's memory;
+    // or NULL. weight_bytes: that the device's memory has for weights; 0: for all but routed experts.
+    struct lp_device *expert_dev;
+    uint64_t weight_bytes;
 };
 
 // Reads hyperparameters, binds every tensor, converts the small float tensors to float32 and checks
-// weights for NaN and infinity: all of a file of at most check_bytes, samples of a larger one.
-// Matrices stay where the file is mapped (host backends), or are copied to the device, if there is
-// room for all of them. `n_threads` share the check. Errors: FORMAT, UNSUPPORTED, MEMORY, IO (a device
-// that fails).
+// weights for NaN and infinity. Matrices stay where the file is mapped (host backends), or are copied to
+// the device, if there is room for all of them. Errors: FORMAT, UNSUPPORTED, MEMORY, IO (a device that
+// fails), INVALID (dummy, on a host backend).
 lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
-                        int n_threads, uint64_t check_bytes, struct lp_err *err);
+                        const struct lp_load *load, struct lp_err *err);
 // From then on at most a budget of memory holds weights (expert_cache.h). Errors: those of
 // lp_expert_cache_new; the model can then only be freed.
 struct lp_expert_options;
@@ -86,7 +101,7 @@ int32_t lp_model_kv_count(const struct lp_model *model, bool with_mtp);
 // placement.c
 // A tensor as a weight of host memory, without its factors.
 struct lp_weight lp_weight_of(const struct lp_gguf_tensor *tensor);
-lp_status lp_model_place(struct lp_model *model, struct lp_err *err);
+lp_status lp_model_place(struct lp_model *model, const struct lp_load *load, struct lp_err *err);
 // Reads the scales of every weight of a file of at most whole_bytes, and samples a larger one.
 #define LP_CHECK_WHOLE_BYTES ((uint64_t)16 << 30)
 lp_status lp_model_check_weights(const struct lp_gguf *gguf, uint64_t whole_bytes, int n_threads,
@@ -131,10 +146,15 @@ struct lp_step {
     int64_t n_rows;
     const int32_t *logit_rows; // host, [n_logit_rows], ascending rows that need logits
     int64_t n_logit_rows;
-    float *logits;  // host, [n_logit_rows, n_vocab]: written
-    bool *bad;      // host, [n_logit_rows]: written, true where a logit is not finite; or NULL
-    bool *bad_rows; // host, [n_rows]: written, true where the row's residual stream is not finite
-                    // behind the last layer, whether its logits are wanted or not; or NULL
+    float *logits; // host, [n_logit_rows, n_vocab]: written
+    // Rows of which only the largest id is wanted: host, [n_logit_rows], or NULL. Where the backend finds it
+    // by itself their logits are not written, and largest has it; -1: the logits are there. never: [n_vocab],
+    // ids that do not count, the same array in every step of a runner.
+    const bool *greedy, *never;
+    int32_t *largest; // host, [n_logit_rows]: written, with greedy
+    bool *bad;        // host, [n_logit_rows]: written, true where a logit is not finite; or NULL
+    bool *bad_rows;   // host, [n_rows]: written, true where the row's residual stream is not finite
+                      // behind the last layer, whether its logits are wanted or not; or NULL
 };
 
 // Runs one step. Errors: INVALID (a token id out of range: names it), LIMIT (max_context), NUMERIC

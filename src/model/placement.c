@@ -7,7 +7,11 @@
 
 #include "base/alloc.h"
 #include "base/checked.h"
+#include "base/log.h"
 #include "model/cost.h"
+#include "model/dummy.h"
+#include "model/host_experts.h"
+#include "quant/widen.h"
 
 // A block of device memory that the model frees.
 static void *own_bytes(struct lp_model *m, size_t n_bytes, const char *what, struct lp_err *err) {
@@ -70,14 +74,19 @@ struct lp_weight lp_weight_of(const struct lp_gguf_tensor *t) {
                               .name = t->name};
 }
 
-// Where a device has memory of its own: all matrices into one block of it. The pages of the file that
-// held them are read no more.
+// Where a device has memory of its own: all matrices into one block of it, or random ones. The pages of
+// the file that held them are read no more.
 static lp_status upload(struct lp_model *m, struct lp_weight *w, struct lp_err *err) {
     const struct lp_backend *backend = m->dev->backend;
     if (backend->host_memory) return LP_OK;
     uint8_t *block = own_bytes(m, w->mat_bytes * (size_t)w->n_mats, "a weight on the device", err);
     if (!block) return LP_STATUS_MEMORY;
-    for (int64_t i = 0; i < w->n_mats; i++) {
+    if (m->dummy) {
+        lp_status status = lp_dummy_fill(m->dev, w, block, err);
+        m->uploaded_bytes += w->mat_bytes * (size_t)w->n_mats;
+        if (status) return status;
+    }
+    for (int64_t i = 0; i < w->n_mats && !m->dummy; i++) {
         const uint8_t *mat = lp_weight_mat(w, i);
         backend->write(m->dev, block + (size_t)i * w->mat_bytes, mat, w->mat_bytes);
         lp_gguf_drop_pages(m->gguf, mat, w->mat_bytes);
@@ -90,13 +99,39 @@ static lp_status upload(struct lp_model *m, struct lp_weight *w, struct lp_err *
     return LP_OK;
 }
 
+// Which layers' experts go to the device. *n_bytes: of all weights; those that do not are taken off.
+static lp_status divide_experts(struct lp_model *m, const struct lp_load *load, uint64_t *n_bytes,
+                                struct lp_err *err) {
+    uint64_t experts, dense;
+    if (!load->expert_dev) return LP_OK;
+    experts = lp_host_experts_bytes(m);
+    dense = *n_bytes - experts;
+    if (load->weight_bytes && dense > load->weight_bytes)
+        return lp_err_set(
+            err, LP_STATUS_MEMORY,
+            "without its routed experts the model takes %.2f GB of device memory, and "
+            "%.2f GB of the budget are left for weights beside KV cache and buffers; "
+            "raise --vram-budget, lower --ctx, or use a file with fewer bits per "
+            "weight",
+            (double)dense * 1e-9, (double)load->weight_bytes * 1e-9);
+    lp_host_experts_divide(m, load->weight_bytes ? load->weight_bytes - dense : 0, &experts);
+    *n_bytes = dense + experts;
+    lp_log(LP_LOG_INFO, "routed experts of %d layers on the GPU (%.2f GB), of %d on the CPU",
+           m->h.n_layers + m->binding.has_mtp - m->h.n_dense - m->n_host_layers,
+           (double)experts * 1e-9, m->n_host_layers);
+    return LP_OK;
+}
+
 // Before anything is uploaded: does it fit?
-static lp_status check_room(struct lp_model *m, struct lp_err *err) {
+static lp_status check_room(struct lp_model *m, const struct lp_load *load, struct lp_err *err) {
     const struct lp_backend *backend = m->dev->backend;
     size_t total = 0, left = backend->memory ? backend->memory(m->dev, &total) : 0;
     uint64_t matrices = lp_cost_mapped_bytes(&m->h, &m->binding, true) +
                         lp_cost_memory_bytes(&m->h, &m->binding, true),
-             need = matrices + lp_cost_float32_bytes(&m->h, &m->binding);
+             small = lp_cost_float32_bytes(&m->h, &m->binding), need = matrices + small;
+    lp_status status = divide_experts(m, load, &need, err);
+    if (status) return status;
+    matrices = need - small;
     if (total == 0 || need <= left) {
         lp_progress_init(&m->uploading, "uploading", matrices);
         return LP_OK;
@@ -104,7 +139,8 @@ static lp_status check_room(struct lp_model *m, struct lp_err *err) {
     return lp_err_set(
         err, LP_STATUS_MEMORY,
         "the weights take %.2f GB of device memory, and %.2f GB of its %.2f GB are free; "
-        "use a file with fewer bits per weight, or --backend cpu",
+        "keep routed experts on the CPU (--experts cpu, or --vram-budget), use a file with fewer "
+        "bits per weight, or --backend cpu",
         (double)need * 1e-9, (double)left * 1e-9, (double)total * 1e-9);
 }
 
@@ -200,14 +236,56 @@ static lp_status place_indexer(struct lp_model *m, int32_t l, struct lp_err *err
     return status;
 }
 
+// Of a device with memory of its own, for the up-projections, whose rows are too short for blocks of 256, so
+// that files have them in types of 32: the same values as Q8_0, which has fast kernels, in rows that begin
+// at multiples of 16 bytes, as these want them. *copy: host memory to be freed.
+#define ROW_ALIGNMENT 16
+static lp_status widen(const struct lp_model *m, struct lp_weight *w, uint8_t **copy,
+                       struct lp_err *err) {
+    const size_t from_bytes = lp_type_info((uint32_t)w->type)->block_bytes,
+                 to_bytes = lp_type_info(LP_TYPE_Q8_0)->block_bytes;
+    *copy = NULL;
+    if (m->dev->backend->host_memory || !lp_widens_to_q8_0(w->type)) return LP_OK;
+    if (w->type == LP_TYPE_Q8_0 && w->row_bytes % ROW_ALIGNMENT == 0) return LP_OK;
+    const size_t n_blocks = w->row_bytes / from_bytes, n_rows = (size_t)w->n_out,
+                 row_bytes =
+                     (n_blocks * to_bytes + ROW_ALIGNMENT - 1) / ROW_ALIGNMENT * ROW_ALIGNMENT,
+                 n_bytes = row_bytes * n_rows * (size_t)w->n_mats;
+    uint8_t *out = m->dummy ? NULL : lp_alloc(n_bytes, 1); // zeros
+    if (!out && !m->dummy) return lp_err_memory(err, n_bytes, "up-projections");
+    *copy = out;
+    for (int64_t i = 0; i < w->n_mats && out; i++)
+        for (size_t r = 0; r < n_rows; r++, out += row_bytes)
+            for (size_t b = 0; b < n_blocks; b++)
+                lp_widen_to_q8_0(w->type, lp_weight_mat(w, i) + r * w->row_bytes + b * from_bytes,
+                                 out + b * to_bytes);
+    w->data = *copy;
+    w->mats = NULL;
+    w->mats_offset = 0;
+    w->type = LP_TYPE_Q8_0;
+    w->row_bytes = row_bytes;
+    w->mat_bytes = row_bytes * n_rows;
+    return LP_OK;
+}
+
+static lp_status place_widened(struct lp_model *m, const struct lp_bound *bound, enum lp_slot slot,
+                               struct lp_weight *out, struct lp_err *err) {
+    uint8_t *copy = NULL;
+    lp_status status = describe_weight(m, bound, slot, out, err);
+    if (!status) status = widen(m, out, &copy, err);
+    if (!status) status = upload(m, out, err);
+    lp_free(copy);
+    return status;
+}
+
 // W_UK and W_UV, from two tensors or from one.
 static lp_status place_up(struct lp_model *m, const struct lp_bound *bound, struct lp_mla_layer *w,
                           struct lp_err *err) {
     const struct lp_hparams *h = &m->h;
     if (bound->tensor[LP_SLOT_K_B]) {
-        const struct placing weights[] = {{LP_SLOT_K_B, &w->k_up}, {LP_SLOT_V_B, &w->v_up}};
         w->k_transposed = true;
-        return PLACE_WEIGHTS(m, bound, weights, err);
+        lp_status status = place_widened(m, bound, LP_SLOT_K_B, &w->k_up, err);
+        return status ? status : place_widened(m, bound, LP_SLOT_V_B, &w->v_up, err);
     }
     // rows of head h: nope rows of W_UK, then v rows of W_UV
     struct lp_weight both = lp_weight_of(bound->tensor[LP_SLOT_KV_B]);
@@ -274,16 +352,35 @@ static lp_status place_gqa(struct lp_model *m, int32_t l, struct lp_err *err) {
     return status;
 }
 
-static lp_status place_experts(struct lp_model *m, const struct lp_bound *bound, struct lp_ffn *w,
-                               struct lp_err *err) {
+// Where the file has them: weights of a layer with host_experts.
+static lp_status describe_experts(struct lp_model *m, const struct lp_bound *bound,
+                                  const struct placing *list, size_t n, struct lp_err *err) {
+    for (size_t i = 0; i < n; i++) {
+        if (bound->scale[list[i].slot])
+            return lp_err_set(
+                err, LP_STATUS_UNSUPPORTED,
+                "tensor %.*s has factors (.scale), and such experts cannot be kept on "
+                "the CPU while the rest is on a GPU",
+                LP_STR_ARGS(bound->tensor[list[i].slot]->name));
+        lp_status status = describe_weight(m, bound, list[i].slot, list[i].to, err);
+        if (status) return status;
+    }
+    return LP_OK;
+}
+
+static lp_status place_experts(struct lp_model *m, const struct lp_bound *bound, bool on_host,
+                               struct lp_ffn *w, struct lp_err *err) {
     const struct lp_hparams *h = &m->h;
     struct lp_weight both = {0};
     const struct placing split[] = {
         {LP_SLOT_DOWN_EXPS, &w->down}, {LP_SLOT_GATE_EXPS, &w->gate}, {LP_SLOT_UP_EXPS, &w->up}};
     const struct placing fused[] = {{LP_SLOT_DOWN_EXPS, &w->down}, {LP_SLOT_GATE_UP_EXPS, &both}};
-    if (!bound->tensor[LP_SLOT_GATE_UP_EXPS]) return PLACE_WEIGHTS(m, bound, split, err);
-    lp_status status = PLACE_WEIGHTS(m, bound, fused, err);
-    if (status) return status;
+    const bool is_fused = bound->tensor[LP_SLOT_GATE_UP_EXPS] != NULL;
+    const struct placing *list = is_fused ? fused : split;
+    const size_t n = is_fused ? 2 : 3;
+    lp_status status =
+        on_host ? describe_experts(m, bound, list, n, err) : place_weights(m, bound, list, n, err);
+    if (status || !is_fused) return status;
     w->gate = row_view(&both, 0, h->expert_ff, 2 * h->expert_ff, h->n_experts);
     w->up = row_view(&both, h->expert_ff, h->expert_ff, 2 * h->expert_ff, h->n_experts);
     return LP_OK;
@@ -301,7 +398,7 @@ static lp_status place_ffn(struct lp_model *m, int32_t l, struct lp_err *err) {
                                      {LP_SLOT_UP_SHEXP, &layer->shared.up},
                                      {LP_SLOT_DOWN_SHEXP, &layer->shared.down}};
     layer->has_shared = m->h.n_shared > 0;
-    lp_status status = place_experts(m, bound, &layer->experts, err);
+    lp_status status = place_experts(m, bound, layer->host_experts, &layer->experts, err);
     if (!status && layer->has_shared) status = PLACE_WEIGHTS(m, bound, shared, err);
     if (!status) status = place_f32_weight(m, bound, LP_SLOT_ROUTER, &layer->router, err);
     return status ? status
@@ -366,11 +463,11 @@ static lp_status place_mtp(struct lp_model *m, struct lp_err *err) {
     return status ? status : place_layer(m, m->h.n_layers, err);
 }
 
-lp_status lp_model_place(struct lp_model *m, struct lp_err *err) {
+lp_status lp_model_place(struct lp_model *m, const struct lp_load *load, struct lp_err *err) {
     const struct lp_bound *bound = &m->binding.model;
     const struct placing weights[] = {{LP_SLOT_TOKEN_EMBD, &m->token_embd},
                                       {LP_SLOT_OUTPUT, &m->output}};
-    lp_status status = check_room(m, err);
+    lp_status status = check_room(m, load, err);
     if (!status) status = PLACE_WEIGHTS(m, bound, weights, err);
     if (!bound->tensor[LP_SLOT_OUTPUT]) m->output = m->token_embd;
     if (!status) status = to_f32(m, bound->tensor[LP_SLOT_OUTPUT_NORM], &m->output_norm, err);

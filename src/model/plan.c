@@ -57,6 +57,9 @@ static void hollow_init(struct hollow *d, struct lp_device *real) {
     d->backend.reserve = hollow_reserve;
     d->backend.scratch_bytes = hollow_scratch_bytes;
     d->backend.index_page_extra = hollow_index_page_extra;
+    d->backend.replay = NULL;
+    d->backend.replay_end = NULL;
+    d->backend.replay_forget = NULL;
 }
 
 static lp_status check_context(const struct lp_kv *kv, const struct lp_plan_request *ask,

@@ -2,7 +2,7 @@
 #ifndef LP_MODEL_RUNNER_H
 #define LP_MODEL_RUNNER_H
 
-#include "model/model.h"
+#include "model/host_experts.h"
 #include "model/step_trace.h"
 
 struct lp_runner {
@@ -13,11 +13,14 @@ struct lp_runner {
     uint64_t step, n_steps; // the number of the step that runs or ran last; how many have run
     struct lp_route_counts routes;
     struct lp_step_trace tracing;
+    struct lp_host_experts host_experts;
 
     // device, one row per token of the step
     int32_t *tokens, *positions;
-    float *h; // [n_embd] residual stream
-    float *x; // [n_embd] its norm
+    const int32_t *
+        *row_pages; // of each row's sequence; NULL where the backend takes no lp_op_batch
+    float *h;       // [n_embd] residual stream
+    float *x;       // [n_embd] its norm
     struct lp_mla_buffers mla;
     struct lp_gqa_buffers gqa;
     float *attn_out;       // = mla.out or gqa.out
@@ -32,14 +35,21 @@ struct lp_runner {
     int32_t *guess_ids;   // [n_used]
     float *guess_weights; // [n_used]
 
+    // with lp_backend.scan_rows: the largest id of each logit row, whether it is bad, whether a row of the
+    // residual stream is; and a byte an id that is not to be looked at
+    int32_t *found; // [LP_RUNNER_FOUND][max_rows]
+    uint8_t *skip;  // [n_vocab]
     float *logit_x; // [logit_rows, n_embd]
     float *logits;  // [logit_rows, n_vocab]
     float *pair;    // [2 * n_embd] what eh_proj takes; NULL without drafts
 
     void *blocks[32]; // everything above, to free
     int n_blocks;
-    int32_t *host_positions; // [max_rows]
-    float *host_row;         // [n_embd]
+    int32_t *host_positions;    // [max_rows]
+    const int32_t **host_pages; // [max_rows]
+    float *host_rows;           // [LP_RUNNER_LOGIT_ROWS, n_embd]
+    int32_t *host_found;        // as found
+    const bool *skip_from;      // what lies in skip; NULL: nothing
 
     // host, with drafts: the rows of the MTP layer, packed
     int32_t *mtp_tokens;       // [max_rows]
@@ -70,6 +80,16 @@ lp_status lp_runner_device_failure(struct lp_runner *r, struct lp_err *err); // 
 lp_status lp_runner_lack(struct lp_runner *r, struct lp_err *err);
 // The first of n values that is NaN or infinite; -1: none.
 int64_t lp_runner_find_nonfinite(const float *x, int64_t n);
+
+#define LP_RUNNER_LOGIT_ROWS 64 // logits are made in blocks of this many rows: they are wide
+#define LP_RUNNER_FOUND 3
+
+// step_logits.c: norm and head for the rows that want logits, what a step wants to know of its rows, and
+// as few copies to the host as that takes.
+void lp_runner_give_logits(struct lp_runner *r, const struct lp_step *step, struct lp_probe *probe);
+// NUMERIC where logits are not finite and the caller takes no flags for it.
+lp_status lp_runner_check_logits(struct lp_runner *r, const struct lp_step *step,
+                                 struct lp_err *err);
 
 #define LP_RUNNER_GUESS_ROWS 16 // steps of more tokens touch nearly every expert
 

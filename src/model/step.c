@@ -13,8 +13,6 @@
 #include "model/expert_cache.h"
 #include "model/runner.h"
 
-#define LOGIT_ROWS 64 // logits are made in blocks of this many rows: they are wide
-
 static int64_t max_i64(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
@@ -134,13 +132,18 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
                             .max_rows = max_rows,
                             .max_context = max_context,
                             .ffn_width = widest_ffn(h, with_mtp),
-                            .logit_rows = max_rows < LOGIT_ROWS ? max_rows : LOGIT_ROWS};
+                            .logit_rows =
+                                max_rows < LP_RUNNER_LOGIT_ROWS ? max_rows : LP_RUNNER_LOGIT_ROWS};
     r->host_positions = lp_alloc((size_t)max_rows, sizeof *r->host_positions);
-    r->host_row = lp_alloc((size_t)h->n_embd, sizeof *r->host_row);
-    if (!r->host_positions || !r->host_row)
-        status = lp_err_memory(err, (size_t)(max_rows + h->n_embd) * 4, "positions");
+    r->host_pages = lp_alloc((size_t)max_rows, sizeof *r->host_pages);
+    r->host_rows = lp_alloc((size_t)LP_RUNNER_LOGIT_ROWS * (size_t)h->n_embd, sizeof *r->host_rows);
+    if (!r->host_positions || !r->host_pages || !r->host_rows)
+        status = lp_err_memory(err, (size_t)(max_rows * 3 + LP_RUNNER_LOGIT_ROWS * h->n_embd) * 4,
+                               "positions and rows");
     r->tokens = take(r, max_rows, 1, &status, err);
     r->positions = take(r, max_rows, 1, &status, err);
+    if (model->dev->backend->batches)
+        r->row_pages = take(r, max_rows, sizeof *r->row_pages / 4, &status, err);
     r->h = take(r, max_rows, h->n_embd, &status, err);
     r->x = take(r, max_rows, h->n_embd, &status, err);
     take_attention(r, max_rows, &status, err);
@@ -150,11 +153,19 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
     r->expert_ids = take(r, max_rows, h->n_used, &status, err);
     r->expert_weights = take(r, max_rows, h->n_used, &status, err);
     if (model->expert_cache) take_guesses(r, &status, err);
+    float *sum = model->n_host_layers ? take(r, max_rows, h->n_embd, &status, err) : NULL;
     r->logit_x = take(r, r->logit_rows, h->n_embd, &status, err);
     r->logits = take(r, r->logit_rows, h->n_vocab, &status, err);
+    if (model->dev->backend->scan_rows) {
+        r->found = take(r, max_rows, LP_RUNNER_FOUND, &status, err);
+        r->skip = take(r, (h->n_vocab + 3) / 4, 1, &status, err);
+        r->host_found = lp_alloc((size_t)max_rows * LP_RUNNER_FOUND, sizeof *r->host_found);
+        if (!r->host_found) status = lp_err_memory(err, (size_t)max_rows * 12, "scanned rows");
+    }
     if (with_mtp) take_drafts(r, max_rows, &status, err);
     if (!status) status = lp_step_trace_init(&r->tracing, max_rows, h->n_used, h->n_experts, err);
     if (!status) status = reserve_device(r, err);
+    if (!status) status = lp_host_experts_init(&r->host_experts, model, max_rows, sum, err);
     if (status) {
         lp_runner_free(r);
         return status;
@@ -165,10 +176,15 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
 
 void lp_runner_free(struct lp_runner *r) {
     if (!r) return;
+    if (r->model->dev->backend->replay_forget)
+        r->model->dev->backend->replay_forget(r->model->dev, r);
     for (int i = 0; i < r->n_blocks; i++) r->model->dev->backend->free(r->model->dev, r->blocks[i]);
     lp_free(r->host_positions);
-    lp_free(r->host_row);
+    lp_free(r->host_pages);
+    lp_free(r->host_rows);
+    lp_free(r->host_found);
     lp_step_trace_release(&r->tracing);
+    lp_host_experts_release(&r->host_experts);
     lp_free(r->mtp_tokens);
     lp_free(r->mtp_spans);
     lp_free(r->mtp_owner);
@@ -224,6 +240,8 @@ struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_spa
                                  .n_spans = n_spans,
                                  .n_rows = n_rows,
                                  .positions = r->positions,
+                                 .row_pages = (const int32_t *const *)r->row_pages,
+                                 .max_context = r->max_context,
                                  .force = settings->force,
                                  .deterministic = settings->deterministic,
                                  .probe = settings->probe,
@@ -291,11 +309,10 @@ void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *
 }
 
 // Did this step select keys? (then `selected` holds the last full layer's choice)
-static bool selects(const struct lp_runner *r, const struct lp_step *step,
-                    enum lp_route_force force) {
+static bool selects(const struct lp_runner *r, const struct lp_attn_step *attn) {
     const struct lp_hparams *h = &r->model->h;
-    for (int32_t i = 0; i < step->n_spans && h->top_k && force != LP_ROUTE_DENSE; i++)
-        if (step->spans[i].n_past + step->spans[i].n_rows > h->top_k) return true;
+    for (int32_t i = 0; i < attn->n_spans && h->top_k && attn->force != LP_ROUTE_DENSE; i++)
+        if (attn->spans[i].n_past + attn->spans[i].n_rows > h->top_k) return true;
     return false;
 }
 
@@ -335,104 +352,17 @@ void lp_runner_upload(struct lp_runner *r, const int32_t *tokens, const struct l
                       int32_t n_spans, int64_t n_rows) {
     struct lp_device *dev = r->model->dev;
     for (int32_t i = 0; i < n_spans; i++)
-        for (int64_t t = 0; t < spans[i].n_rows; t++)
+        for (int64_t t = 0; t < spans[i].n_rows; t++) {
             r->host_positions[spans[i].first_row + t] =
                 (int32_t)(spans[i].n_past + t + (LP_FAULT("chunk-position") && spans[i].n_past));
+            r->host_pages[spans[i].first_row + t] = spans[i].pages->device_pages;
+        }
     size_t bytes = (size_t)n_rows * sizeof(int32_t);
     dev->backend->write(dev, r->tokens, tokens, bytes);
     dev->backend->write(dev, r->positions, r->host_positions, bytes);
-}
-
-void lp_runner_head(struct lp_runner *r, const struct lp_weight *w, const float *x,
-                    int64_t n_rows) {
-    struct lp_device *dev = r->model->dev;
-    dev->backend->matmul(dev, &(struct lp_op_matmul){.w = w,
-                                                     .x = x,
-                                                     .x_stride = w->n_in,
-                                                     .y = r->logits,
-                                                     .y_stride = w->n_out,
-                                                     .n_rows = n_rows});
-}
-
-// Adjacent logit rows from rows[0] on, of n.
-static int64_t adjacent(const int32_t *rows, int64_t n) {
-    int64_t run = 1;
-    while (run < n && rows[run] == rows[0] + run) run++;
-    return run;
-}
-
-// Rows [first, first + n) of those that want logits lie one behind the other at `data`.
-static void probe_logit_rows(struct lp_probe *probe, const struct lp_step *step, int64_t first,
-                             int64_t n, enum lp_probe_point point, const float *data,
-                             int64_t width) {
-    const int32_t *rows = step->logit_rows + first;
-    for (int64_t i = 0, run; probe && i < n; i += run) {
-        run = adjacent(rows + i, n - i);
-        lp_probe_show(probe, step->spans, step->n_spans, point, -1,
-                      &(struct lp_probe_rows){.data = data + i * width,
-                                              .first_row = rows[i],
-                                              .n_rows = run,
-                                              .row_stride = width,
-                                              .width = width});
-    }
-}
-
-// Norm and head for rows [first, first + n) of those that want logits; adjacent rows go together.
-static void logit_block(struct lp_runner *r, const struct lp_step *step, struct lp_probe *probe,
-                        int64_t first, int64_t n) {
-    const struct lp_hparams *h = &r->model->h;
-    const int32_t *rows = step->logit_rows + first;
-    struct lp_device *dev = r->model->dev;
-    for (int64_t i = 0, run; i < n; i += run) {
-        run = adjacent(rows + i, n - i);
-        norm(r, r->h + rows[i] * h->n_embd, r->model->output_norm, r->logit_x + i * h->n_embd, run);
-    }
-    probe_logit_rows(probe, step, first, n, LP_PROBE_FINAL_NORM, r->logit_x, h->n_embd);
-    lp_runner_head(r, &r->model->output, r->logit_x, n);
-    probe_logit_rows(probe, step, first, n, LP_PROBE_LOGITS, r->logits, h->n_vocab);
-    dev->backend->read(dev, step->logits + first * h->n_vocab, r->logits,
-                       (size_t)n * (size_t)h->n_vocab * sizeof(float));
-}
-
-static void make_logits(struct lp_runner *r, const struct lp_step *step, struct lp_probe *probe) {
-    for (int64_t i = 0; i < step->n_logit_rows; i += r->logit_rows) {
-        int64_t left = step->n_logit_rows - i;
-        logit_block(r, step, probe, i, left < r->logit_rows ? left : r->logit_rows);
-    }
-}
-
-int64_t lp_runner_find_nonfinite(const float *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        if (!isfinite(x[i])) return i;
-    return -1;
-}
-
-// A row without logits may go bad too, and its state would be taken for good.
-static void check_rows(struct lp_runner *r, const struct lp_step *step) {
-    struct lp_device *dev = r->model->dev;
-    const int64_t n_embd = r->model->h.n_embd;
-    for (int64_t t = 0; t < step->n_rows; t++) {
-        dev->backend->read(dev, r->host_row, r->h + t * n_embd,
-                           (size_t)n_embd * sizeof *r->host_row);
-        step->bad_rows[t] = lp_runner_find_nonfinite(r->host_row, n_embd) >= 0;
-    }
-}
-
-static lp_status check_finite(struct lp_runner *r, const struct lp_step *step, struct lp_err *err) {
-    int64_t n_vocab = r->model->h.n_vocab;
-    for (int64_t i = 0; i < step->n_logit_rows; i++) {
-        int64_t v = lp_runner_find_nonfinite(step->logits + i * n_vocab, n_vocab);
-        if (step->bad)
-            step->bad[i] = v >= 0;
-        else if (v >= 0)
-            return lp_err_set(
-                err, LP_STATUS_NUMERIC,
-                "non-finite logits in step %llu at position %d (token id %lld is %g); the weights "
-                "or a kernel are at fault: try --backend ref",
-                (unsigned long long)r->step, r->host_positions[step->logit_rows[i]], (long long)v,
-                (double)step->logits[i * n_vocab + v]);
-    }
-    return LP_OK;
+    if (r->row_pages)
+        dev->backend->write(dev, r->row_pages, r->host_pages,
+                            (size_t)n_rows * sizeof *r->host_pages);
 }
 
 // Of the fault "nan-in-layer": one value of the residual stream at this position.
@@ -442,6 +372,68 @@ static inline void plant_nan(struct lp_runner *r, int64_t n_rows, int32_t positi
     for (int64_t t = 0; t < n_rows; t++)
         if (r->host_positions[t] == position)
             dev->backend->write(dev, r->h + t * r->model->h.n_embd + 3, &bad, sizeof bad);
+}
+
+static void call_layers(struct lp_runner *r, const struct lp_attn_step *attn,
+                        const struct lp_step_settings *settings) {
+    bool selected = selects(r, attn);
+    for (int32_t l = 0; l < r->model->h.n_layers && !lp_runner_lacks_experts(r); l++) {
+        lp_runner_layer(r, l, attn, settings);
+        if (LP_FAULT("nan-in-layer") && l == 2) plant_nan(r, attn->n_rows, 200);
+        if (settings->watch)
+            settings->watch(settings->watch_user, l, r->h, selected ? r->mla.selected : NULL,
+                            r->mla.n_selected, r->mla.ids_stride);
+    }
+}
+
+// The routes of layers that run from a recording.
+static void take_routes(struct lp_runner *r, const struct lp_attn_step *attn) {
+    for (int32_t l = 0; l < r->model->h.n_layers; l++)
+        if (r->model->h.arch->attention == LP_ATTENTION_MLA)
+            lp_mla_take_routes(attn, l, &r->model->layers[l].mla);
+        else
+            lp_gqa_take_routes(attn, l);
+}
+
+// Whether the layers' operations depend on nothing but the key: every row goes through lp_op_batch, in the
+// absorbed form, and nobody looks at what they make.
+static bool may_replay(const struct lp_runner *r, const struct lp_attn_step *attn,
+                       const struct lp_step_settings *settings, struct lp_replay_key *key) {
+    const struct lp_mla_layer *mla =
+        r->model->h.arch->attention == LP_ATTENTION_MLA ? &r->model->layers[0].mla : NULL;
+    if (!attn->dev->backend->replay || settings->watch || settings->probe ||
+        r->model->expert_cache || r->model->n_host_layers || lp_trace_is_full(settings->trace))
+        return false;
+    struct lp_together t = lp_attn_together(attn, attn->spans, attn->n_spans);
+    if (t.n_spans < attn->n_spans) return false;
+    for (int32_t i = 0; mla && i < attn->n_spans; i++)
+        if (lp_mla_route(attn, mla, &attn->spans[i]).expanded) return false;
+    *key = (struct lp_replay_key){.owner = r,
+                                  .n_rows = attn->n_rows,
+                                  .most_keys = t.batch.most_keys,
+                                  .settings = attn->deterministic | selects(r, attn) << 1 |
+                                              (int64_t)attn->force << 2};
+    return true;
+}
+
+static void run_layers(struct lp_runner *r, const struct lp_attn_step *attn,
+                       const struct lp_step_settings *settings) {
+    struct lp_device *dev = attn->dev;
+    struct lp_replay_key key;
+    enum lp_replay what = LP_REPLAY_CALL;
+    if (may_replay(r, attn, settings, &key)) what = dev->backend->replay(dev, &key);
+    if (what == LP_REPLAY_DONE) {
+        take_routes(r, attn);
+        return;
+    }
+    struct lp_attn_step silent = *attn;
+    if (what == LP_REPLAY_RECORD) silent.routes = NULL; // they may have to be called again
+    call_layers(r, what == LP_REPLAY_RECORD ? &silent : attn, settings);
+    if (what != LP_REPLAY_RECORD) return;
+    if (dev->backend->replay_end(dev))
+        take_routes(r, attn);
+    else
+        call_layers(r, attn, settings);
 }
 
 lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
@@ -456,7 +448,6 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
     lp_runner_upload(r, step->tokens, step->spans, step->n_spans, step->n_rows);
     struct lp_attn_step attn =
         lp_runner_attention(r, step->spans, step->n_spans, step->n_rows, settings);
-    bool selected = selects(r, step, settings->force);
     lp_step_trace_begin(r, &attn, 0, h->n_layers);
     dev->backend->embed(dev, &(struct lp_op_embed){.table = &r->model->token_embd,
                                                    .ids = r->tokens,
@@ -468,22 +459,15 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
         settings->probe->failed = false;
         lp_attn_probe(&attn, LP_PROBE_EMBED, -1, r->h, h->n_embd);
     }
-    for (int32_t l = 0; l < h->n_layers && !lp_runner_lacks_experts(r); l++) {
-        lp_runner_layer(r, l, &attn, settings);
-        if (LP_FAULT("nan-in-layer") && l == 2) plant_nan(r, step->n_rows, 200);
-        if (settings->watch)
-            settings->watch(settings->watch_user, l, r->h, selected ? r->mla.selected : NULL,
-                            r->mla.n_selected, r->mla.ids_stride);
-    }
+    run_layers(r, &attn, settings);
     status = lp_runner_lack(r, err);
-    if (step->bad_rows) check_rows(r, step);
-    if (step->n_logit_rows > 0 && !status) {
+    if (!status) {
         lp_step_lap(settings->clock, LP_STEP_PART_OTHER);
-        make_logits(r, step, settings->probe);
+        lp_runner_give_logits(r, step, settings->probe);
         lp_step_lap(settings->clock, LP_STEP_PART_HEAD);
     }
     if (!status) status = lp_runner_device_failure(r, err);
-    if (step->n_logit_rows > 0 && !status) status = check_finite(r, step, err);
+    if (!status) status = lp_runner_check_logits(r, step, err);
     if (settings->probe && settings->probe->failed && !status)
         status = lp_err_memory(err, 0, "what a probe asked for");
     lp_step_lap(settings->clock, LP_STEP_PART_OTHER);

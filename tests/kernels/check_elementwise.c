@@ -269,7 +269,7 @@ static void check_cache_write(struct lp_device *dev, struct lp_rng *rng, lp_type
     float *zero = new_array((ROWS + 5) * width, sizeof(float)), *x = new_array(ROWS * STRIDE, 4);
     rounding_values(rng, type, x, ROWS * STRIDE);
     struct cache cache = new_cache_at(rng, zero, ROWS + 5, width, type, 7, slot_offset);
-    struct lp_op_cache_write op = {&cache.view, x, STRIDE, FIRST, ROWS};
+    struct lp_op_cache_write op = {&cache.view, x, STRIDE, FIRST, ROWS, NULL};
     dev->backend->cache_write(dev, &op);
     for (int64_t s = 0; s < ROWS + 5; s++) {
         bool written = s >= FIRST && s < FIRST + ROWS;
@@ -294,11 +294,60 @@ static void test_cache_write(void **state) {
     close_devices(&d);
 }
 
+// The first of the largest values that are not skipped, and whether any value is not finite.
+static void test_scan_rows(void **state) {
+    (void)state;
+    enum { N_ROWS = 9, WIDTH = 3001 };
+    struct devices d;
+    struct lp_rng rng;
+    lp_rng_init(&rng, 5);
+    open_devices(&d, &(struct lp_reserve){.n_rows = N_ROWS, .max_width = WIDTH});
+    float *x = random_floats(&rng, (int64_t)N_ROWS * WIDTH, 1.0f);
+    uint8_t skip[WIDTH] = {0};
+    for (int i = 0; i < WIDTH; i++) skip[i] = i % 7 == 3;
+    x[1 * WIDTH + 3] = 50;                        // skipped
+    x[1 * WIDTH + 2999] = x[1 * WIDTH + 40] = 40; // equal ones
+    x[2 * WIDTH + WIDTH - 1] = 60;                // the last
+    x[3 * WIDTH + 17] = NAN;
+    x[4 * WIDTH + 10] = -INFINITY;                            // skipped, but bad
+    for (int i = 0; i < WIDTH; i++) x[5 * WIDTH + i] = -3.0f; // all equal
+    for (int i = 0; i < WIDTH; i++) x[6 * WIDTH + i] = i % 2 ? 0.0f : -0.0f;
+    for (int i = 0; i < N_DEVICES; i++) {
+        int32_t largest[N_ROWS], bad[N_ROWS], plain[N_ROWS];
+        if (!d.dev[i]->backend->scan_rows) continue;
+        struct lp_op_scan_rows op = {x, WIDTH, N_ROWS, WIDTH, skip, largest, bad};
+        d.dev[i]->backend->scan_rows(d.dev[i], &op);
+        for (int t = 0; t < N_ROWS; t++) {
+            int best = -1;
+            for (int k = 0; k < WIDTH; k++)
+                if (!skip[k] && (best < 0 || x[t * WIDTH + k] > x[t * WIDTH + best])) best = k;
+            assert_int_equal(bad[t], t == 3 || t == 4);
+            if (t != 3) assert_int_equal(largest[t], best);
+        }
+        assert_int_equal(largest[1], 40);
+        memset(skip, 1, sizeof skip);
+        d.dev[i]->backend->scan_rows(d.dev[i], &op);
+        assert_int_equal(largest[0], -1);
+        op.skip = NULL;
+        op.largest = plain;
+        d.dev[i]->backend->scan_rows(d.dev[i], &op);
+        assert_int_equal(plain[1], 3);
+        op.largest = NULL;
+        memset(bad, 0x7f, sizeof bad);
+        d.dev[i]->backend->scan_rows(d.dev[i], &op);
+        assert_int_equal(bad[3], 1);
+        assert_int_equal(bad[8], 0);
+        for (int k = 0; k < WIDTH; k++) skip[k] = k % 7 == 3;
+    }
+    lp_free(x);
+    close_devices(&d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),        cmocka_unit_test(test_silu_range),
         cmocka_unit_test(test_norm_nan),    cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_cache_write),
+        cmocka_unit_test(test_cache_write), cmocka_unit_test(test_scan_rows),
     };
     return cmocka_run_group_tests_name("elementwise", tests, NULL, NULL);
 }

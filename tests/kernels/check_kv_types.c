@@ -283,7 +283,7 @@ static void check_bad_key(struct devices *d, struct mla *m, int64_t key, float b
             int64_t stride = f ? m->out_stride : m->latent_out_stride;
             float *good = new_output(n, stride), *out = new_output(n, stride);
             float *row = m->rows + key * width, kept = row[2];
-            struct lp_op_cache_write op = {&m->cache.view, row, width, key, 1};
+            struct lp_op_cache_write op = {&m->cache.view, row, width, key, 1, NULL};
             forms[f](d->dev[i], m, 0, n, good);
             row[2] = bad;
             d->dev[i]->backend->cache_write(d->dev[i], &op);

@@ -39,8 +39,10 @@ static void open_fixture(struct fixture *f) {
     *f = (struct fixture){0};
     assert_int_equal(lp_gguf_open(&f->gguf, "tests/golden/dsa_sparse.gguf", &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&f->dev, NULL, &err), LP_OK);
-    assert_int_equal(lp_model_load(&f->model, f->gguf, f->dev, 1, LP_CHECK_WHOLE_BYTES, &err),
-                     LP_OK);
+    assert_int_equal(
+        lp_model_load(&f->model, f->gguf, f->dev,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = LP_CHECK_WHOLE_BYTES}, &err),
+        LP_OK);
     assert_true(f->model->h.n_vocab <= MAX_VOCAB);
     lp_model_kv_layers(f->model, false, layers);
     assert_int_equal(lp_kv_new(&f->kv, f->dev, layers, lp_model_kv_count(f->model, false),

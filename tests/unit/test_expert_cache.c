@@ -30,7 +30,9 @@ static void open_model(struct fixture *f, const char *path, const struct lp_back
     *f = (struct fixture){.backend = backend};
     if (lp_gguf_open(&f->gguf, path, &err)) fail_msg("%s", err.text);
     assert_int_equal(backend->open(&f->dev, &options, &err), LP_OK);
-    if (lp_model_load(&f->model, f->gguf, f->dev, 1, 0, &err)) fail_msg("%s", err.text);
+    if (lp_model_load(&f->model, f->gguf, f->dev,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = 0}, &err))
+        fail_msg("%s", err.text);
 }
 
 static void open_runner(struct fixture *f) {

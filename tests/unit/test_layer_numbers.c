@@ -36,8 +36,10 @@ static void open_fixture(struct fixture *f, const char *path) {
     assert_int_equal(lp_backend_ref.open(&f->dev, NULL, &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&f->ref, NULL, &err), LP_OK);
     assert_int_equal(lp_shadow_open(&f->shadow, f->dev, f->ref, &config, &err), LP_OK);
-    assert_int_equal(lp_model_load(&f->whole, f->gguf, f->dev, 1, LP_CHECK_WHOLE_BYTES, &err),
-                     LP_OK);
+    assert_int_equal(
+        lp_model_load(&f->whole, f->gguf, f->dev,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = LP_CHECK_WHOLE_BYTES}, &err),
+        LP_OK);
     assert_int_equal(lp_thin_new(&f->thin, f->whole, true, &err), LP_OK);
     assert_int_equal(f->thin->model.h.n_layers, f->whole->h.n_layers); // a small file: all
     assert_false(f->thin->brief);

@@ -43,8 +43,10 @@ static void open_fixture(struct fixture *f, const char *path) {
     *f = (struct fixture){0};
     assert_int_equal(lp_gguf_open(&f->gguf, path, &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&f->dev, NULL, &err), LP_OK);
-    assert_int_equal(lp_model_load(&f->model, f->gguf, f->dev, 1, LP_CHECK_WHOLE_BYTES, &err),
-                     LP_OK);
+    assert_int_equal(
+        lp_model_load(&f->model, f->gguf, f->dev,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = LP_CHECK_WHOLE_BYTES}, &err),
+        LP_OK);
     assert_true(f->model->has_mtp);
     assert_true(f->model->h.n_vocab <= MAX_WIDTH && 2 * f->model->h.n_embd <= MAX_WIDTH);
     lp_model_kv_layers(f->model, true, layers);
@@ -450,7 +452,10 @@ static void a_model_without_the_layer_cannot_draft(void **state) {
     struct lp_runner *runner;
     struct lp_err err = {0};
     assert_int_equal(lp_gguf_open(&gguf, "tests/golden/ds3.gguf", &err), LP_OK);
-    assert_int_equal(lp_model_load(&model, gguf, mini.dev, 1, LP_CHECK_WHOLE_BYTES, &err), LP_OK);
+    assert_int_equal(
+        lp_model_load(&model, gguf, mini.dev,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = LP_CHECK_WHOLE_BYTES}, &err),
+        LP_OK);
     assert_false(model->has_mtp);
     assert_int_equal(lp_runner_new(&runner, model, NULL, 4, 64, true, &err), LP_STATUS_INVALID);
     assert_non_null(strstr(err.text, "no MTP layer"));

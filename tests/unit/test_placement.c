@@ -15,7 +15,9 @@ static struct lp_model *model;
 static void load(const struct assembled *a) {
     struct lp_err err;
     assert_int_equal(lp_backend_ref.open(&dev, NULL, &err), LP_OK);
-    if (lp_model_load(&model, a->gguf, dev, 1, UINT64_MAX, &err)) fail_msg("%s", err.text);
+    if (lp_model_load(&model, a->gguf, dev,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = UINT64_MAX}, &err))
+        fail_msg("%s", err.text);
     assert_int_equal(model->owned_bytes, lp_cost_float32_bytes(&model->h, &model->binding));
 }
 
@@ -161,7 +163,9 @@ static void a_device_of_its_own_gets_copies_that_give_the_same_bits(void **state
                 device = open_far();
             else
                 assert_int_equal(lp_backend_ref.open(&device, NULL, NULL), LP_OK);
-            if (lp_model_load(&m, gguf, device, 1, UINT64_MAX, &err)) fail_msg("%s", err.text);
+            if (lp_model_load(&m, gguf, device,
+                              &(struct lp_load){.n_threads = 1, .check_bytes = UINT64_MAX}, &err))
+                fail_msg("%s", err.text);
             assert_int_equal(m->owned_bytes, lp_cost_float32_bytes(&m->h, &m->binding));
             assert_int_equal(m->uploaded_bytes,
                              is_far ? lp_cost_mapped_bytes(&m->h, &m->binding, true) : 0);
@@ -179,6 +183,105 @@ static void a_device_of_its_own_gets_copies_that_give_the_same_bits(void **state
     }
 }
 
+// How far the experts' layers on the CPU are from those on the device: both multiply the same float
+// weights, in another order.
+static void assert_near(const float *a, const float *b, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(a[i] - b[i]) <= 1e-4f * (1 + fabsf(b[i]))))
+            fail_msg("logit %lld: %g, expected %g", (long long)i, (double)a[i], (double)b[i]);
+}
+
+static void experts_stay_on_the_cpu_as_the_budget_says(void **state) {
+    (void)state;
+    static const char *const files[] = {GOLDEN, "tests/golden/ds2_lite.gguf"};
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        struct lp_err err;
+        struct lp_gguf *gguf;
+        struct lp_device *cpu, *device = open_far();
+        if (lp_gguf_open(&gguf, files[i], &err)) fail_msg("%s", err.text);
+        assert_int_equal(lp_backend_cpu.open(&cpu, NULL, &err), LP_OK);
+        float *logits[2] = {0};
+        uint64_t dense = 0, of_layer = 0;
+        // Nothing on the CPU, all of them, and all but those of the first layer that has any.
+        for (int which = 0; which < 3; which++) {
+            struct lp_load load = {.n_threads = 1,
+                                   .check_bytes = UINT64_MAX,
+                                   .expert_dev = which ? cpu : NULL,
+                                   .weight_bytes = which == 2 ? dense + of_layer : 0};
+            struct lp_model *m;
+            if (lp_model_load(&m, gguf, device, &load, &err)) fail_msg("%s", err.text);
+            int32_t n_moe = m->h.n_layers - m->h.n_dense + m->has_mtp;
+            assert_int_equal(m->n_host_layers, which == 0 ? 0 : which == 1 ? n_moe : n_moe - 1);
+            const struct lp_ffn *first = &m->layers[m->h.n_dense].experts;
+            is_inside(gguf, &first->down, which == 1);
+            is_inside(gguf, &m->layers[m->h.n_layers - 1].experts.down,
+                      which != 0 && m->h.n_layers - m->h.n_dense > 1);
+            if (which == 1) dense = m->uploaded_bytes + m->owned_bytes;
+            of_layer = (first->gate.mat_bytes + first->up.mat_bytes + first->down.mat_bytes) *
+                       (uint64_t)first->down.n_mats;
+            float *out = lp_alloc((size_t)m->h.n_vocab, sizeof(float));
+            if (run_tokens(m, out, &err)) fail_msg("%s", err.text);
+            if (which == 0)
+                logits[0] = out;
+            else {
+                assert_near(out, logits[0], m->h.n_vocab);
+                lp_free(out);
+            }
+            lp_model_free(m);
+        }
+        struct lp_model *m;
+        struct lp_load small = {.n_threads = 1, .expert_dev = cpu, .weight_bytes = dense - 1};
+        assert_int_equal(lp_model_load(&m, gguf, device, &small, &err), LP_STATUS_MEMORY);
+        assert_non_null(strstr(err.text, "raise --vram-budget"));
+        lp_free(logits[0]);
+        lp_backend_cpu.close(cpu);
+        lp_backend_ref.close(device);
+        lp_gguf_close(gguf);
+    }
+}
+
+static void a_host_backend_divides_nothing(void **state) {
+    (void)state;
+    struct lp_err err;
+    struct lp_gguf *gguf;
+    struct lp_model *m;
+    struct lp_device *cpu;
+    assert_int_equal(lp_backend_cpu.open(&cpu, NULL, &err), LP_OK);
+    if (lp_gguf_open(&gguf, GOLDEN, &err)) fail_msg("%s", err.text);
+    assert_int_equal(
+        lp_model_load(&m, gguf, cpu, &(struct lp_load){.n_threads = 1, .expert_dev = cpu}, &err),
+        LP_STATUS_INVALID);
+    assert_int_equal(
+        lp_model_load(&m, gguf, cpu, &(struct lp_load){.n_threads = 1, .dummy = true}, &err),
+        LP_STATUS_INVALID);
+    lp_gguf_close(gguf);
+    lp_backend_cpu.close(cpu);
+}
+
+// Matrices that are not read, on a device: finite logits of random weights.
+static void dummy_weights_are_random_and_finite(void **state) {
+    (void)state;
+    struct lp_err err;
+    struct lp_gguf *gguf;
+    struct lp_model *m;
+    struct lp_device *device = open_far();
+    if (lp_gguf_open(&gguf, GOLDEN, &err)) fail_msg("%s", err.text);
+    if (lp_model_load(&m, gguf, device, &(struct lp_load){.n_threads = 1, .dummy = true}, &err))
+        fail_msg("%s", err.text);
+    assert_int_equal(m->uploaded_bytes, lp_cost_mapped_bytes(&m->h, &m->binding, true));
+    const uint8_t *mat = lp_weight_mat(&m->output, 0);
+    assert_memory_not_equal(mat, lp_gguf_tensor_mat(m->binding.model.tensor[LP_SLOT_OUTPUT], 0),
+                            m->output.row_bytes);
+    float *logits = lp_alloc((size_t)m->h.n_vocab, sizeof(float)), largest = 0;
+    if (run_tokens(m, logits, &err)) fail_msg("%s", err.text);
+    for (int64_t i = 0; i < m->h.n_vocab; i++) largest = fmaxf(largest, fabsf(logits[i]));
+    assert_true(largest > 0.01f && largest < 100.0f);
+    lp_free(logits);
+    lp_model_free(m);
+    lp_backend_ref.close(device);
+    lp_gguf_close(gguf);
+}
+
 static void weights_that_do_not_fit_are_refused_with_both_sizes(void **state) {
     (void)state;
     struct lp_err err;
@@ -187,7 +290,10 @@ static void weights_that_do_not_fit_are_refused_with_both_sizes(void **state) {
     struct lp_device *device = open_far();
     far_left = 1000000;
     if (lp_gguf_open(&gguf, GOLDEN, &err)) fail_msg("%s", err.text);
-    assert_int_equal(lp_model_load(&m, gguf, device, 1, UINT64_MAX, &err), LP_STATUS_MEMORY);
+    assert_int_equal(lp_model_load(&m, gguf, device,
+                                   &(struct lp_load){.n_threads = 1, .check_bytes = UINT64_MAX},
+                                   &err),
+                     LP_STATUS_MEMORY);
     assert_non_null(strstr(err.text, "the weights take "));
     assert_non_null(strstr(err.text, "and 0.00 GB of its 1.07 GB are free"));
     lp_backend_ref.close(device);
@@ -201,7 +307,9 @@ static void a_device_that_breaks_fails_the_step(void **state) {
     struct lp_model *m;
     struct lp_device *device = open_far();
     if (lp_gguf_open(&gguf, GOLDEN, &err)) fail_msg("%s", err.text);
-    if (lp_model_load(&m, gguf, device, 1, UINT64_MAX, &err)) fail_msg("%s", err.text);
+    if (lp_model_load(&m, gguf, device,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = UINT64_MAX}, &err))
+        fail_msg("%s", err.text);
     float *logits = lp_alloc((size_t)m->h.n_vocab, sizeof(float));
     far_broken = true;
     assert_int_equal(run_tokens(m, logits, &err), LP_STATUS_IO);
@@ -221,7 +329,10 @@ static void factors_are_checked_for_nan(void **state) {
              (const struct more_tensor[]){{"blk.2.attn_output.scale", LP_TYPE_F32, 1, bad}, {NULL}},
              "blk.3.ffn_up_exps.weight");
     assert_int_equal(lp_backend_ref.open(&dev, NULL, &err), LP_OK);
-    assert_int_equal(lp_model_load(&model, a.gguf, dev, 1, UINT64_MAX, &err), LP_STATUS_FORMAT);
+    assert_int_equal(lp_model_load(&model, a.gguf, dev,
+                                   &(struct lp_load){.n_threads = 1, .check_bytes = UINT64_MAX},
+                                   &err),
+                     LP_STATUS_FORMAT);
     assert_non_null(strstr(err.text, "tensor blk.2.attn_output.scale holds NaN or infinity"));
     lp_backend_ref.close(dev);
     disassemble(&a);
@@ -233,6 +344,9 @@ int main(void) {
         cmocka_unit_test(a_part_of_a_weight_begins_where_it_says),
         cmocka_unit_test(factors_are_checked_for_nan),
         cmocka_unit_test(a_device_of_its_own_gets_copies_that_give_the_same_bits),
+        cmocka_unit_test(experts_stay_on_the_cpu_as_the_budget_says),
+        cmocka_unit_test(a_host_backend_divides_nothing),
+        cmocka_unit_test(dummy_weights_are_random_and_finite),
         cmocka_unit_test(weights_that_do_not_fit_are_refused_with_both_sizes),
         cmocka_unit_test(a_device_that_breaks_fails_the_step),
     };

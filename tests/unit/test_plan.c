@@ -21,7 +21,10 @@ static void check_file(const char *path, const struct lp_plan_request *ask) {
     assert_int_equal(lp_gguf_open(&gguf, path, &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&dev, NULL, &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&other, NULL, &err), LP_OK);
-    assert_int_equal(lp_model_load(&model, gguf, dev, 1, LP_CHECK_WHOLE_BYTES, &err), LP_OK);
+    assert_int_equal(
+        lp_model_load(&model, gguf, dev,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = LP_CHECK_WHOLE_BYTES}, &err),
+        LP_OK);
     assert_int_equal(lp_plan_make(&plan, &model->h, &model->binding, other, ask, &err), LP_OK);
     lp_model_kv_layers(model, ask->with_mtp, layers);
     assert_int_equal(lp_kv_new(&kv, dev, layers, lp_model_kv_count(model, ask->with_mtp),
@@ -64,7 +67,10 @@ static void refuses_what_cache_and_runner_refuse(void **state) {
     struct lp_plan plan;
     assert_int_equal(lp_gguf_open(&gguf, "tests/golden/llama.gguf", &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&dev, NULL, &err), LP_OK);
-    assert_int_equal(lp_model_load(&model, gguf, dev, 1, LP_CHECK_WHOLE_BYTES, &err), LP_OK);
+    assert_int_equal(
+        lp_model_load(&model, gguf, dev,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = LP_CHECK_WHOLE_BYTES}, &err),
+        LP_OK);
     static const struct lp_plan_request refused[] = {{LP_TYPE_F16, 64, 0, 1, false, 0},
                                                      {LP_TYPE_Q4_K, 64, 64, 1, false, 0},
                                                      {LP_TYPE_F16, 64, 64, 1, true, 0}};

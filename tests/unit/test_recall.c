@@ -46,7 +46,10 @@ static void test_run(void **state) {
     int32_t tokens[80];
     assert_int_equal(lp_gguf_open(&gguf, "tests/golden/dsa_sparse.gguf", &err), LP_OK);
     assert_int_equal(lp_backend_ref.open(&dev, NULL, &err), LP_OK);
-    assert_int_equal(lp_model_load(&model, gguf, dev, 1, LP_CHECK_WHOLE_BYTES, &err), LP_OK);
+    assert_int_equal(
+        lp_model_load(&model, gguf, dev,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = LP_CHECK_WHOLE_BYTES}, &err),
+        LP_OK);
     int32_t own_top_k = model->layers[0].mla.top_k, top_k = own_top_k < 4 ? own_top_k : 4;
     for (int i = 0; i < 80; i++) tokens[i] = (i * 7 + 3) % (int32_t)model->h.n_vocab;
     assert_int_equal(lp_recall_new(&recall, model, tokens, 80, top_k, 6, &err), LP_OK);

@@ -68,8 +68,10 @@ static void open_fixture(struct fixture *x, const char *path, const struct lp_ba
     x->wrong->backend = &x->backend;
     assert_int_equal(lp_backend_ref.open(&x->ref, NULL, &err), LP_OK);
     assert_int_equal(lp_shadow_open(&x->shadow, x->wrong, x->ref, &config, &err), LP_OK);
-    assert_int_equal(lp_model_load(&x->model, x->gguf, x->shadow, 1, LP_CHECK_WHOLE_BYTES, &err),
-                     LP_OK);
+    assert_int_equal(
+        lp_model_load(&x->model, x->gguf, x->shadow,
+                      &(struct lp_load){.n_threads = 1, .check_bytes = LP_CHECK_WHOLE_BYTES}, &err),
+        LP_OK);
     lp_model_kv_layers(x->model, false, layers);
     assert_int_equal(lp_kv_new(&x->kv, x->shadow, layers, lp_model_kv_count(x->model, false),
                                LP_TYPE_F32, 256, &err),

@@ -22,6 +22,9 @@ struct lp_ref_device {
 
 // Reads the cache row of position pos as float32 into out.
 void lp_ref_cache_row(const struct lp_cache_view *cache, int64_t pos, float *out);
+// The view with the pages of a row's sequence.
+struct lp_cache_view lp_ref_cache_of(const struct lp_cache_view *cache,
+                                     const struct lp_op_batch *batch, int64_t row);
 // The i-th visible position of query q, and how many it has.
 int64_t lp_ref_visible_count(const struct lp_visible *visible, int64_t q);
 int64_t lp_ref_visible_pos(const struct lp_visible *visible, int64_t q, int64_t i);
@@ -39,6 +42,7 @@ void lp_ref_layer_norm(struct lp_device *, const struct lp_op_layer_norm *);
 void lp_ref_rope(struct lp_device *, const struct lp_op_rope *);
 void lp_ref_matmul(struct lp_device *, const struct lp_op_matmul *);
 void lp_ref_head_matmul(struct lp_device *, const struct lp_op_head_matmul *);
+void lp_ref_scan_rows(struct lp_device *, const struct lp_op_scan_rows *);
 void lp_ref_add(struct lp_device *, const struct lp_op_add *);
 void lp_ref_silu_mul(struct lp_device *, const struct lp_op_silu_mul *);
 void lp_ref_cache_write(struct lp_device *, const struct lp_op_cache_write *);

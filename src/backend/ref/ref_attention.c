@@ -16,17 +16,27 @@ void lp_ref_cache_row(const struct lp_cache_view *cache, int64_t pos, float *out
     lp_type_info(cache->type)->dequant(cache_row_at(cache, pos), out, (size_t)cache->width);
 }
 
+struct lp_cache_view lp_ref_cache_of(const struct lp_cache_view *cache,
+                                     const struct lp_op_batch *batch, int64_t row) {
+    struct lp_cache_view of_row = *cache;
+    if (batch) of_row.pages = batch->pages[row];
+    return of_row;
+}
+
 void lp_ref_cache_write(struct lp_device *dev, const struct lp_op_cache_write *op) {
     (void)dev;
     const struct lp_cache_view *cache = op->cache;
-    for (int64_t t = 0; t < op->n_rows; t++)
+    for (int64_t t = 0; t < op->n_rows; t++) {
+        struct lp_cache_view of_row = lp_ref_cache_of(cache, op->batch, t);
+        int64_t pos = op->batch ? op->batch->positions[t] : op->first_pos + t;
         lp_type_info(cache->type)
-            ->quantize(op->x + t * op->x_stride, cache_row_at(cache, op->first_pos + t),
-                       (size_t)cache->width);
+            ->quantize(op->x + t * op->x_stride, cache_row_at(&of_row, pos), (size_t)cache->width);
+    }
 }
 
 int64_t lp_ref_visible_count(const struct lp_visible *visible, int64_t q) {
-    return visible->ids ? visible->counts[q] : visible->first_pos + q + 1;
+    if (visible->ids) return visible->counts[q];
+    return visible->batch ? visible->batch->positions[q] + 1 : visible->first_pos + q + 1;
 }
 
 int64_t lp_ref_visible_pos(const struct lp_visible *visible, int64_t q, int64_t i) {
@@ -62,9 +72,15 @@ static void gqa_head(struct lp_ref_device *dev, const struct lp_op_gqa *op, int6
 }
 
 void lp_ref_gqa(struct lp_device *device, const struct lp_op_gqa *op) {
-    for (int64_t q = 0; q < op->visible.n_queries; q++)
+    for (int64_t q = 0; q < op->visible.n_queries; q++) {
+        struct lp_op_gqa of_row = *op;
+        struct lp_cache_view k = lp_ref_cache_of(op->k, op->visible.batch, q),
+                             v = lp_ref_cache_of(op->v, op->visible.batch, q);
+        of_row.k = &k;
+        of_row.v = &v;
         for (int32_t h = 0; h < op->n_heads; h++)
-            gqa_head((struct lp_ref_device *)device, op, q, h);
+            gqa_head((struct lp_ref_device *)device, &of_row, q, h);
+    }
 }
 
 static void absorbed_head(struct lp_ref_device *dev, const struct lp_op_mla_absorbed *op, int64_t q,
@@ -88,9 +104,13 @@ static void absorbed_head(struct lp_ref_device *dev, const struct lp_op_mla_abso
 }
 
 void lp_ref_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorbed *op) {
-    for (int64_t q = 0; q < op->visible.n_queries; q++)
+    for (int64_t q = 0; q < op->visible.n_queries; q++) {
+        struct lp_op_mla_absorbed of_row = *op;
+        struct lp_cache_view cache = lp_ref_cache_of(op->cache, op->visible.batch, q);
+        of_row.cache = &cache;
         for (int32_t h = 0; h < op->n_heads; h++)
-            absorbed_head((struct lp_ref_device *)device, op, q, h);
+            absorbed_head((struct lp_ref_device *)device, &of_row, q, h);
+    }
 }
 
 // k_nope[s] = W_UK[h] c[s] for all s < n_keys: W_UK is stored as [nope][latent], or transposed.

@@ -4,9 +4,9 @@
 #include <math.h>
 
 static double index_score(struct lp_ref_device *dev, const struct lp_op_index_select *op, int64_t q,
-                          int64_t s) {
+                          const struct lp_cache_view *keys, int64_t s) {
     double score = 0;
-    lp_ref_cache_row(op->keys, s, dev->cache_row);
+    lp_ref_cache_row(keys, s, dev->cache_row);
     for (int32_t h = 0; h < op->n_heads; h++) {
         const float *query = op->q + q * op->q_stride + (int64_t)h * op->width;
         double dot = 0;
@@ -62,10 +62,12 @@ static void select_best(const double *scores, int64_t n, int64_t k, int32_t *ids
 void lp_ref_index_select(struct lp_device *device, const struct lp_op_index_select *op) {
     struct lp_ref_device *dev = (struct lp_ref_device *)device;
     for (int64_t q = 0; q < op->n_queries; q++) {
-        int64_t n = op->first_pos + q + 1, k = n < op->top_k ? n : op->top_k;
+        struct lp_cache_view keys = lp_ref_cache_of(op->keys, op->batch, q);
+        int64_t n = (op->batch ? op->batch->positions[q] : op->first_pos + q) + 1,
+                k = n < op->top_k ? n : op->top_k;
         int32_t *ids = op->ids + q * op->ids_stride;
         if (n > k) // else every key is kept and no score is needed
-            for (int64_t s = 0; s < n; s++) dev->scores[s] = index_score(dev, op, q, s);
+            for (int64_t s = 0; s < n; s++) dev->scores[s] = index_score(dev, op, q, &keys, s);
         select_best(dev->scores, n > k ? n : k, k, ids);
         for (int64_t i = k; i < op->ids_stride && i < op->top_k; i++) ids[i] = -1;
         op->counts[q] = (int32_t)k;
