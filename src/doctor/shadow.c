@@ -303,6 +303,12 @@ static bool shadow_supports(const struct lp_device *dev, lp_type type) {
     const struct lp_shadow *s = (const struct lp_shadow *)dev;
     return s->fast->backend->supports(s->fast, type) && s->ref->backend->supports(s->ref, type);
 }
+// Products are compared with what the 8-bit kernels make of a row, so they are always those.
+static void shadow_fix_results(struct lp_device *dev, bool fixed) {
+    (void)fixed;
+    struct lp_device *fast = lp_shadow_of(dev)->fast;
+    if (fast->backend->fix_results) fast->backend->fix_results(fast, true);
+}
 static const char *shadow_matmul_kernel(const struct lp_device *dev, lp_type type) {
     const struct lp_shadow *s = (const struct lp_shadow *)dev;
     return s->fast->backend->matmul_kernel(s->fast, type);
@@ -326,6 +332,7 @@ static const struct lp_backend shadow_backend = {
     .copy = shadow_copy,
     .host_memory = true,
     .supports = shadow_supports,
+    .fix_results = shadow_fix_results,
     .matmul_kernel = shadow_matmul_kernel,
     .kernel = shadow_kernel,
     .embed = shadow_embed,
@@ -356,6 +363,7 @@ lp_status lp_shadow_open(struct lp_device **out, struct lp_device *fast, struct 
     if (!s) return lp_err_memory(err, sizeof *s, "the shadow device");
     *s = (struct lp_shadow){
         .base.backend = &shadow_backend, .fast = fast, .ref = ref, .config = *config, .layer = -1};
+    shadow_fix_results(&s->base, true);
     *out = &s->base;
     return LP_OK;
 }
