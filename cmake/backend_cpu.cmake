@@ -1,6 +1,7 @@
 # Sources of backend/cpu and the instruction sets each may use. A file with a suffix is only entered
 # after cpu_features.c has seen that the CPU has what it was compiled for.
 set(LP_CPU_STEMS cpu_device cpu_features cpu_selfcheck cpu_mat_scratch cpu_matmul cpu_pack cpu_head_matmul cpu_experts
+                 cpu_wide cpu_wide_experts
                  cpu_matmul_plain cpu_grid_codes cpu_attn cpu_attn_mla cpu_attn_mla_expanded cpu_attn_gqa cpu_indexer
                  cpu_index_choose cpu_sieve cpu_latent
                  cpu_elementwise cpu_router cpu_lanes_plain)
@@ -9,7 +10,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   list(APPEND LP_CPU_STEMS cpu_quantize_act_avx2 cpu_matmul_avx2 cpu_matmul_avx2_f8 cpu_matmul_avx2_q32
                            cpu_matmul_avx2_k cpu_matmul_avx2_iq cpu_matmul_avx512 cpu_matmul_vnni cpu_matmul_vbmi cpu_matmul_amx cpu_lanes_avx2
                            cpu_lanes_avx512 cpu_sieve_avx2 cpu_sieve_vnni cpu_sieve_amx cpu_latent_avx2
-                           cpu_latent_avx512 cpu_latent_vnni cpu_latent_bf16 cpu_latent_amx cpu_fixed16_vnni cpu_fixed16_amx)
+                           cpu_latent_avx512 cpu_latent_vnni cpu_latent_bf16 cpu_latent_amx cpu_fixed16_vnni cpu_fixed16_amx
+                           cpu_wide_amx)
   # suffix: options
   set(LP_CPU_OPTIONS "_avx2[_a-z0-9]*: -mavx2 -mfma -mf16c" "_avx512: ${LP_CPU_AVX512}"
                      "_vnni: ${LP_CPU_AVX512} -mavx512vnni"

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "backend/cpu/cpu_matmul.h"
+#include "backend/cpu/cpu_wide.h"
 #include "base/alloc.h"
 #include "base/huge_pages.h"
 #include "base/log.h"
@@ -78,6 +79,7 @@ static lp_status cpu_open(struct lp_device **out, const struct lp_device_options
     if (last_cache > 0) dev->last_cache_bytes = (size_t)last_cache;
 #endif
     lp_cpu_mat_choose(dev);
+    lp_cpu_wide_choose(dev);
     lp_cpu_lanes_choose(dev);
     lp_cpu_sieve_choose(dev);
     *out = &dev->base;
@@ -142,6 +144,9 @@ static bool cpu_supports(const struct lp_device *base, lp_type type) {
     const struct lp_cpu_device *dev = (const struct lp_cpu_device *)base;
     return (unsigned)type < LP_TYPE_COUNT && dev->mat_kernels[type];
 }
+static void cpu_fix_results(struct lp_device *base, bool fixed) {
+    lp_cpu_device(base)->may_vary = !fixed;
+}
 static const char *cpu_matmul_kernel(const struct lp_device *base, lp_type type) {
     const struct lp_cpu_device *dev = (const struct lp_cpu_device *)base;
     return cpu_supports(base, type) ? dev->mat_kernels[type]->name : NULL;
@@ -167,6 +172,7 @@ const struct lp_backend lp_backend_cpu = {
     .pack = lp_cpu_pack,
     .index_page_extra = lp_cpu_index_page_extra,
     .supports = cpu_supports,
+    .fix_results = cpu_fix_results,
     .matmul_kernel = cpu_matmul_kernel,
     .kernel = cpu_kernel,
     .embed = lp_cpu_embed,

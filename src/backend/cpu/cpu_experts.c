@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "backend/cpu/cpu_lanes.h"
-#include "backend/cpu/cpu_matmul.h"
+#include "backend/cpu/cpu_wide.h"
 
 struct experts_job {
     struct lp_cpu_device *dev;
@@ -28,33 +28,6 @@ struct experts_job {
 
 // ---- grouping
 
-static void group_pairs(struct experts_job *job) {
-    const struct lp_op_experts *op = job->op;
-    struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
-    const int32_t *ids = op->ids + job->first_x * op->n_used;
-    const int64_t n_experts = op->gate->n_mats;
-    for (int64_t e = 0; e <= n_experts; e++) s->begins[e] = 0;
-    for (int64_t p = 0; p < job->n_pairs; p++) {
-        assert(ids[p] >= 0 && ids[p] < n_experts);
-        s->begins[ids[p] + 1]++;
-    }
-    job->n_active = 0;
-    for (int64_t e = 0; e < n_experts; e++) {
-        if (s->begins[e + 1] > 0) s->active[job->n_active++] = (int32_t)e;
-        s->begins[e + 1] += s->begins[e];
-    }
-    // Filling moves begins[e] to the end of e, which is the begin of e + 1; the loop after undoes
-    // it.
-    for (int64_t p = 0; p < job->n_pairs; p++) {
-        int32_t place = s->begins[ids[p]]++;
-        s->order[place] = (int32_t)p;
-        s->rows[place] = (int32_t)(p / op->n_used);
-        s->places[p] = place;
-    }
-    for (int64_t e = n_experts; e > 0; e--) s->begins[e] = s->begins[e - 1];
-    s->begins[0] = 0;
-}
-
 // Experts whose weights are in memory go first, so that the others' can come meanwhile.
 static void resident_first(const struct lp_expert_source *source, int32_t *active, int64_t n) {
     int64_t n_resident = 0;
@@ -65,6 +38,34 @@ static void resident_first(const struct lp_expert_source *source, int32_t *activ
                 (size_t)(a - n_resident) * sizeof *active);
         active[n_resident++] = e;
     }
+}
+
+int64_t lp_cpu_group_pairs(struct lp_cpu_mat_scratch *s, const struct lp_op_experts *op,
+                           int64_t first_x, int64_t n_x) {
+    const int32_t *ids = op->ids + first_x * op->n_used;
+    const int64_t n_experts = op->gate->n_mats, n_pairs = n_x * op->n_used;
+    for (int64_t e = 0; e <= n_experts; e++) s->begins[e] = 0;
+    for (int64_t p = 0; p < n_pairs; p++) {
+        assert(ids[p] >= 0 && ids[p] < n_experts);
+        s->begins[ids[p] + 1]++;
+    }
+    int64_t n_active = 0;
+    for (int64_t e = 0; e < n_experts; e++) {
+        if (s->begins[e + 1] > 0) s->active[n_active++] = (int32_t)e;
+        s->begins[e + 1] += s->begins[e];
+    }
+    // Filling moves begins[e] to the end of e, which is the begin of e + 1; the loop after undoes
+    // it.
+    for (int64_t p = 0; p < n_pairs; p++) {
+        int32_t place = s->begins[ids[p]]++;
+        s->order[place] = (int32_t)p;
+        s->rows[place] = (int32_t)(p / op->n_used);
+        s->places[p] = place;
+    }
+    for (int64_t e = n_experts; e > 0; e--) s->begins[e] = s->begins[e - 1];
+    s->begins[0] = 0;
+    if (op->source) resident_first(op->source, s->active, n_active);
+    return n_active;
 }
 
 // ---- phase 1
@@ -283,8 +284,7 @@ static void experts_slice(struct lp_cpu_device *dev, const struct lp_op_experts 
     if (job.q8_x && !job.quantize_x)
         lp_cpu_quantize_rows(op->x + first_x * op->x_stride, op->x_stride, n_in, 0, n_x,
                              dev->mat_scratch->act);
-    group_pairs(&job);
-    if (op->source) resident_first(op->source, dev->mat_scratch->active, job.n_active);
+    job.n_active = lp_cpu_group_pairs(dev->mat_scratch, op, first_x, n_x);
     plan_items(&job);
     lp_cpu_run(dev, 3 * job.n_pairs * n_in * job.width, experts_worker, &job);
 }
@@ -293,6 +293,10 @@ void lp_cpu_experts(struct lp_device *base, const struct lp_op_experts *op) {
     struct lp_cpu_device *dev = lp_cpu_device(base);
     const struct lp_cpu_mat_scratch *s = dev->mat_scratch;
     assert(op->n_used > 0 && op->gate->n_mats <= s->max_experts);
+    if (lp_cpu_wide_takes_experts(dev, op)) {
+        lp_cpu_wide_experts(dev, op);
+        return;
+    }
     int64_t slice = s->max_pairs / op->n_used, fit = s->act_quads / lp_cpu_quads(op->gate->n_in);
     if (fit < slice) slice = fit;
     if (slice > LP_MAT_MAX_X) slice = LP_MAT_MAX_X;

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "backend/cpu/cpu_matmul.h"
+#include "backend/cpu/cpu_wide.h"
 
 #define DIRECT_MAX 2 // activation rows up to which unpacking into a float panel does not pay
 
@@ -112,7 +112,8 @@ struct matmul_job {
     struct lp_cpu_mat mat;
     int64_t first_x, n_x; // the slice of rows that this job does
     struct lp_cpu_rows x;
-    bool quantize; // the workers share the quantisation, then meet
+    bool wide;     // the products are those of cpu_wide.h, x their tiles
+    bool quantize; // the workers share the quantisation, or the making of tiles, then meet
     int64_t item_blocks, n_row_items, item_x, n_x_items;
     _Atomic int64_t next;
 };
@@ -133,6 +134,24 @@ static void store_block(const struct lp_op_matmul *op, const float *tile, int64_
     }
 }
 
+static void wide_item(const struct matmul_job *job, int64_t row, int64_t t, int64_t n_x,
+                      const struct lp_cpu_mat_worker *scratch) {
+    const int64_t after = row + job->item_blocks * LP_MAT_ROWS;
+    const int64_t end = after < job->mat.n_out ? after : job->mat.n_out;
+    const int run = lp_cpu_wide_run_blocks(job->mat.n_in, n_x);
+    for (; row < end; row += run * LP_MAT_ROWS) {
+        struct lp_cpu_wide_block blocks[LP_WIDE_RUN_BLOCKS];
+        const int n = lp_cpu_wide_blocks(&job->mat, row, end, run, scratch->run, blocks);
+        lp_cpu_wide_run(job->dev->wide, blocks, n,
+                        job->dev->mat_scratch->act_tiles + t * job->mat.n_in, n_x);
+        for (int b = 0; b < n; b++) {
+            const int64_t left = end - blocks[b].row;
+            store_block(job->op, blocks[b].out, job->first_x + t, n_x, blocks[b].row,
+                        left < LP_MAT_ROWS ? (int)left : LP_MAT_ROWS);
+        }
+    }
+}
+
 static int64_t first_row_of(const struct matmul_job *job, int64_t item) {
     return item / job->n_x_items * job->item_blocks * LP_MAT_ROWS;
 }
@@ -145,6 +164,10 @@ static void matmul_item(struct matmul_job *job, int64_t item, int64_t following,
     struct lp_cpu_rows x = job->x;
     x.base += (size_t)t * x.stride;
     int64_t row = first_row_of(job, item);
+    if (job->wide) {
+        wide_item(job, row, t, n_x, scratch);
+        return;
+    }
     for (int64_t b = 0; b < job->item_blocks && row < job->mat.n_out; b++, row += LP_MAT_ROWS) {
         int n_rows = job->mat.n_out - row < LP_MAT_ROWS ? (int)(job->mat.n_out - row) : LP_MAT_ROWS;
         int64_t next = b + 1 < job->item_blocks ? row + LP_MAT_ROWS : first_row_of(job, following);
@@ -162,8 +185,13 @@ static void matmul_worker(void *job_, int worker, int n_workers) {
     if (job->quantize) {
         size_t begin, end;
         lp_worker_range((size_t)job->n_x, 1, worker, n_workers, &begin, &end);
-        lp_cpu_quantize_rows(op->x + job->first_x * op->x_stride, op->x_stride, job->mat.n_in,
-                             (int64_t)begin, (int64_t)end, scratch->act);
+        const float *x = op->x + job->first_x * op->x_stride;
+        if (!job->wide)
+            lp_cpu_quantize_rows(x, op->x_stride, job->mat.n_in, (int64_t)begin, (int64_t)end,
+                                 scratch->act);
+        for (size_t t = begin; job->wide && t < end; t++)
+            job->dev->wide->put_row(x + (int64_t)t * op->x_stride, job->mat.n_in, (int64_t)t,
+                                    scratch->act_tiles);
         if (n_workers > 1) lp_workers_barrier(job->dev->workers);
     }
     const int64_t n_items = job->n_row_items * job->n_x_items;
@@ -177,12 +205,14 @@ static void matmul_worker(void *job_, int worker, int n_workers) {
 
 // Where the output has too few rows for all workers, the activation rows are cut as well.
 static void plan_items(struct matmul_job *job, int n_workers) {
+    const int64_t step = job->wide ? LP_WIDE_SIDE : LP_MAT_TILE;
     job->item_blocks = lp_cpu_mat_item_blocks(&job->mat, 1, n_workers);
+    if (job->wide) job->item_blocks += job->item_blocks % LP_WIDE_BLOCKS;
     int64_t item_rows = job->item_blocks * LP_MAT_ROWS;
     job->n_row_items = (job->mat.n_out + item_rows - 1) / item_rows;
     job->item_x = job->n_x;
     while (job->item_x >= 32 && job->n_row_items * (job->n_x / job->item_x) < 4 * n_workers)
-        job->item_x = (job->item_x / 2 + LP_MAT_TILE - 1) / LP_MAT_TILE * LP_MAT_TILE;
+        job->item_x = (job->item_x / 2 + step - 1) / step * step;
     job->n_x_items = (job->n_x + job->item_x - 1) / job->item_x;
 }
 
@@ -192,7 +222,10 @@ static void matmul_slice(struct lp_cpu_device *dev, const struct lp_op_matmul *o
     job.mat = lp_cpu_mat_of(dev, op->w, 0);
     const float *x = op->x + first_x * op->x_stride;
     const int64_t n_in = job.mat.n_in, n_quads = lp_cpu_quads(n_in);
-    if (job.mat.kernel->act == LP_CPU_ACT_Q8) {
+    job.wide = lp_cpu_wide_takes(dev, job.mat.kernel, n_x, n_in, 1);
+    if (job.wide) {
+        job.quantize = true;
+    } else if (job.mat.kernel->act == LP_CPU_ACT_Q8) {
         job.x = (struct lp_cpu_rows){(const unsigned char *)dev->mat_scratch->act,
                                      (size_t)n_quads * sizeof(struct lp_act_quad), NULL};
         job.quantize = n_x > 1 && n_x * n_in > LP_MAT_QUANTIZE_ALONE;
@@ -214,6 +247,7 @@ void lp_cpu_matmul(struct lp_device *base, const struct lp_op_matmul *op) {
         assert(fit > 0 && "lp_reserve.max_width covers every matrix");
         if (fit < slice) slice = fit;
     }
+    slice = lp_cpu_even_slice(op->n_rows, slice);
     for (int64_t t = 0; t < op->n_rows; t += slice)
         matmul_slice(dev, op, t, op->n_rows - t < slice ? op->n_rows - t : slice);
 }

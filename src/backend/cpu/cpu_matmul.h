@@ -70,6 +70,11 @@ struct lp_cpu_mat_kernel {
     void (*pack)(const uint8_t *w, size_t row_bytes, int n_rows, int64_t n_in, uint8_t *to);
     void (*packed_block)(const uint8_t *w, int n_rows, const void *const *x, int n_x, int64_t n_in,
                          const uint8_t *next, float *out);
+    // Values first ... first + n - 1 (first a multiple of 512, n <= 512) of a block as tiles of bfloat16
+    // (cpu_wide.h). row_bytes 0: w is a packed block. ahead: 0, or how far behind w lie as many bytes that
+    // are to be fetched meanwhile. NULL where there is no such way.
+    void (*widen)(const uint8_t *w, size_t row_bytes, int n_rows, int64_t first, int64_t n,
+                  size_t ahead, uint16_t *tiles);
     // out[r] = w_r . x for n_rows weight rows. x: float[n_in] or lp_act_quad[ceil(n_in / 128)].
     void (*dot)(const struct lp_type_info *type, const uint8_t *w, size_t row_bytes, int64_t n_rows,
                 const void *x, int64_t n_in, float *out);
@@ -182,13 +187,19 @@ struct lp_cpu_mat_worker {
     float *panel; // [LP_MAT_ROWS][LP_MAT_PANEL_F32]
     float *tile;  // [LP_MAT_MAX_X][LP_MAT_ROWS]
     float *tile2;
-    float *pairs; // [LP_MAT_MAX_X * n_used][LP_MAT_ROWS], experts only
+    float *pairs;       // [LP_MAT_MAX_X * n_used][LP_MAT_ROWS], experts only
+    uint16_t *gathered; // [LP_WIDE_GATHERED][n_embd], experts with dev->wide only
+    float *run;         // [LP_WIDE_RUN_BLOCKS][LP_MAT_MAX_X][LP_MAT_ROWS], with dev->wide only
 };
+
+#define LP_WIDE_GATHERED 128 // rows of an expert that cpu_wide_experts.c takes together
+#define LP_WIDE_MAX_X 2048   // most rows of a slice there
 
 struct lp_cpu_mat_scratch {
     unsigned char *block; // all of the arrays, one allocation
     size_t bytes;
     struct lp_act_quad *act; // activations of a slice of rows
+    uint16_t *act_tiles;     // the same place, with dev->wide: [act_quads * LP_QUAD_VALUES]
     int64_t act_quads;
     struct lp_cpu_mat_worker *workers;
     // experts, per slice; a pair is (row, j), numbered row * n_used + j
@@ -200,6 +211,10 @@ struct lp_cpu_mat_scratch {
     int32_t *order;                             // [pairs] place -> pair, grouped by expert
     int32_t *rows;                              // [pairs] place -> row
     int32_t *places;                            // [pairs] pair -> place
+    // cpu_wide_experts.c, whose slices have more rows; the arrays of pairs serve both
+    int64_t wide_pairs, n_hidden_tiles;
+    uint16_t *hidden_tiles; // of each expert in turn, whole tiles of its rows
+    int32_t *tile_begins;   // [experts] the first 16 rows of each
 };
 
 // (Re)allocates dev->mat_scratch for `need` (the merged reservation).
@@ -251,9 +266,23 @@ void lp_cpu_mat_block(const struct lp_cpu_mat *mat, int64_t first_row, int n_row
                       struct lp_cpu_rows x, int64_t n_x, const uint8_t *next, float *panel,
                       float *out);
 
+// Groups the pairs of a slice of rows by expert: begins, active, order, rows and places. Returns how many
+// experts have pairs. Those whose weights are in memory are the first of `active`. (cpu_experts.c)
+int64_t lp_cpu_group_pairs(struct lp_cpu_mat_scratch *s, const struct lp_op_experts *op,
+                           int64_t first_x, int64_t n_x);
+
 // The next item of a job.
 static inline int64_t lp_cpu_take(_Atomic int64_t *next) {
     return atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+}
+
+// n_rows cut into as few slices of at most `most` as do, of about one size: none has far fewer rows than
+// the others, whose products could be of another kind (cpu_wide.h).
+static inline int64_t lp_cpu_even_slice(int64_t n_rows, int64_t most) {
+    const int64_t n = (n_rows + most - 1) / most;
+    if (n <= 1) return most;
+    const int64_t slice = ((n_rows + n - 1) / n + 15) / 16 * 16;
+    return slice < most ? slice : most;
 }
 
 // Cuts the blocks of n_out rows into items that move at least some 64 KiB of weights each but leave

@@ -4,6 +4,7 @@
 #include <immintrin.h>
 
 #define LP_AMX_TILES
+#define LP_Q8_WIDEN
 #define DIRECT_X 2 // more rows are left to the strips: this file is long enough
 #include "backend/cpu/cpu_q8_iq.h"
 #include "backend/cpu/cpu_q8_k.h"

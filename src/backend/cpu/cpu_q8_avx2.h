@@ -377,8 +377,25 @@ LP_INLINE void dot_q8(__typeof__(((struct lp_cpu_mat_kernel *)0)->block) block,
     }
 }
 
+#if defined(LP_Q8_WIDEN) // by the kernels that run where lp_cpu_wide_amx does
+#include "backend/cpu/cpu_q8_wide.h"
+#define WIDEN(stem) stem##_widen
+#define WIDEN_FUNCTION(stem)                                                                       \
+    static void stem##_widen(const uint8_t *w, size_t row_bytes, int n_rows, int64_t first,        \
+                             int64_t n, size_t ahead, uint16_t *tiles) {                           \
+        if (row_bytes)                                                                             \
+            widen_q8(&stem, FROM_ROWS, w, row_bytes, n_rows, first, n, ahead, tiles);              \
+        else if (stem.strip)                                                                       \
+            widen_q8(&stem, FROM_PACKED, w, 0, n_rows, first, n, ahead, tiles);                    \
+    }
+#else
+#define WIDEN(stem) NULL
+#define WIDEN_FUNCTION(stem)
+#endif
+
 // Makes the kernel lp_cpu_mat_<isa>_<stem> of a static const struct q8_format named stem.
 #define LP_Q8_KERNEL(isa, stem)                                                                    \
+    WIDEN_FUNCTION(stem)                                                                           \
     static void stem##_block(const struct lp_type_info *type, const uint8_t *w, size_t row_bytes,  \
                              int n_rows, const void *const *x, int n_x, int64_t n_in,              \
                              const uint8_t *next, float *out) {                                    \
@@ -420,6 +437,7 @@ LP_INLINE void dot_q8(__typeof__(((struct lp_cpu_mat_kernel *)0)->block) block,
         .packed_bytes = stem##_packed_bytes,                                                       \
         .pack = stem##_pack,                                                                       \
         .packed_block = stem##_packed_block,                                                       \
+        .widen = WIDEN(stem),                                                                      \
         .dot = stem##_dot,                                                                         \
         .unpack = stem##_unpack,                                                                   \
         .tile = stem##_tile,                                                                       \

@@ -140,6 +140,34 @@ static bool packed_agrees(const struct lp_cpu_mat_kernel *kernel, const uint8_t 
     return true;
 }
 
+// The same block, and packed, as bfloat16: each weight to within its last bit, but for what float32 loses
+// where a minimum is taken off.
+static bool widen_agrees(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type,
+                         const uint8_t *rows) {
+    _Alignas(64) uint16_t tiles[2][CHECK_VALUES * LP_MAT_ROWS];
+    _Alignas(64) uint8_t packed[LP_MAT_ROWS * MAX_ROW_BYTES];
+    kernel->widen(rows, MAX_ROW_BYTES, CHECK_ROWS, 0, CHECK_VALUES, 0, tiles[0]);
+    const bool packs = kernel->packed_bytes(CHECK_VALUES) > 0;
+    if (packs) {
+        kernel->pack(rows, MAX_ROW_BYTES, CHECK_ROWS, CHECK_VALUES, packed);
+        kernel->widen(packed, 0, CHECK_ROWS, 0, CHECK_VALUES, 0, tiles[1]);
+    }
+    for (int r = 0; r < CHECK_ROWS; r++) {
+        float w[CHECK_VALUES], largest = 0;
+        type->dequant(rows + r * MAX_ROW_BYTES, w, CHECK_VALUES);
+        for (int i = 0; i < CHECK_VALUES; i++) largest = fmaxf(largest, fabsf(w[i]));
+        for (int i = 0; i < CHECK_VALUES; i++) {
+            const int at = i / 2 * 2 * LP_MAT_ROWS + 2 * r + i % 2;
+            const uint32_t bits = (uint32_t)tiles[0][at] << 16;
+            float got;
+            memcpy(&got, &bits, sizeof got);
+            if (!(fabsf(got - w[i]) <= 0x1p-8f * fabsf(w[i]) + 1e-5f * largest)) return false;
+            if (packs && tiles[1][at] != tiles[0][at]) return false;
+        }
+    }
+    return true;
+}
+
 // x: random, or with `flat` all of one size, the largest sums that 8-bit products can give.
 static bool check_once(const struct lp_cpu_mat_kernel *kernel, const struct lp_type_info *type,
                        struct lp_rng *rng, bool flat) {
@@ -184,6 +212,7 @@ static bool check_once(const struct lp_cpu_mat_kernel *kernel, const struct lp_t
     for (int t = 0; t < LP_MAT_TILE; t++)
         if (memcmp(y, tile + t * LP_MAT_ROWS, sizeof y) != 0) return false;
     if (kernel->block && !block_agrees(kernel, type, rows[0], act, y)) return false;
+    if (kernel->widen && !widen_agrees(kernel, type, rows[0])) return false;
     return !kernel->packed_bytes || !kernel->packed_bytes(CHECK_VALUES) ||
            packed_agrees(kernel, rows[0], act, y);
 }
