@@ -18,8 +18,6 @@ static void attend(struct lp_route_check *c, int32_t layer) {
     if (dev->backend->fix_results) dev->backend->fix_results(dev, true);
     lp_runner_norm(r, r->h, n_embd, w->attn_norm, r->x, n_embd, n_rows);
     lp_mla_attend(&step, layer, &w->mla, &r->mla, r->x, n_embd);
-    // The step goes on as it began: in the deterministic formulation.
-    if (step.dev->backend->fix_results) step.dev->backend->fix_results(step.dev, true);
     r->model->dev->backend->read(r->model->dev, c->theirs, r->attn_out,
                                  (size_t)(n_rows * c->width) * sizeof *c->theirs);
 }
