@@ -41,7 +41,7 @@ LIBRARIES = {  # header: the files that may include it
     "mpi.h": ["dist/comm_mpi.c"], "nccl.h": ["dist/comm_nccl.c"], "cuda*.h": ["backend/cuda/*"], "cublas*.h": ["backend/cuda/*"]}
 # Bodies that are included several times with other macros set, and headers of AVX-512: neither compiles alone.
 BODIES = {"backend/cpu/cpu_lanes_body.h", "backend/cpu/cpu_latent_half.h",
-          "backend/cpu/cpu_q8_grid.h", "backend/cpu/cpu_sieve_512.h", "backend/cpu/cpu_sieve_body.h", "backend/cpu/cpu_vec512.h", "quant/quantize_search_body.h"}
+          "backend/cpu/cpu_q8_grid.h", "backend/cpu/cpu_q8_wide.h", "backend/cpu/cpu_sieve_512.h", "backend/cpu/cpu_sieve_body.h", "backend/cpu/cpu_vec512.h", "quant/quantize_search_body.h"}
 # Headers of one instruction set: its sources are compiled with these flags.
 X86_HEADERS = "backend/cpu/cpu_q8_*.h", "backend/cpu/*avx*.h", "backend/cpu/*_x86.h", "backend/cpu/cpu_float_*.h"
 X86_FLAGS = ["-mavx2", "-mfma", "-mf16c"]

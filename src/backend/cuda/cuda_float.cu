@@ -7,7 +7,7 @@
 //   few   a block: one row of weights and up to 8 of activations; a thread a run of 64
 //   many  a block: 64 rows of weights and 64 of activations; a thread 4 x 4 sums
 #include "backend/cuda/cuda_dequant.cuh"
-#include "backend/cuda/cuda_float.h"
+#include "backend/cuda/cuda_float.cuh"
 
 #define RUN 64 // products of a float32 sum
 #define FEW 8

@@ -2,7 +2,7 @@
 // all types: a warp takes one row of a matrix and up to LP_CUDA_DOT_ROWS activation rows. The
 // transposed direction gives a thread eight neighbouring outputs.
 #include "backend/cuda/cuda_dot.cuh"
-#include "backend/cuda/cuda_float.h"
+#include "backend/cuda/cuda_float.cuh"
 #include "backend/cuda/cuda_q8.h"
 #include "backend/cuda/cuda_wide.h"
 

@@ -1,6 +1,6 @@
 // Products with weights of F32, F16 and BF16 (cuda_float.cu), for cuda_matmul.cu.
-#ifndef LP_BACKEND_CUDA_CUDA_FLOAT_H
-#define LP_BACKEND_CUDA_CUDA_FLOAT_H
+#ifndef LP_BACKEND_CUDA_CUDA_FLOAT_CUH
+#define LP_BACKEND_CUDA_CUDA_FLOAT_CUH
 
 #include "backend/cuda/cuda_common.cuh"
 
