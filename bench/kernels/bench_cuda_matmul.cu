@@ -129,7 +129,8 @@ static __global__ void copy_kernel(const uint4 *from, uint4 *to, size_t n) {
 
 static void copy_call(struct lab *lab, void *user, int) {
     struct copy_job *job = (struct copy_job *)user;
-    copy_kernel<<<16 * lab->cuda->n_multiprocessors, 512, 0, lab->cuda->stream>>>(job->from, job->to, job->n);
+    copy_kernel<<<16 * lab->cuda->n_multiprocessors, 512, 0, lab->cuda->stream>>>(job->from,
+                                                                                  job->to, job->n);
 }
 static void memcpy_call(struct lab *lab, void *user, int) {
     struct copy_job *job = (struct copy_job *)user;
