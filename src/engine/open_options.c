@@ -57,6 +57,11 @@ static lp_status read_division(const limpid_model_options *o, struct lp_open_opt
         return lp_err_set(err, LP_STATUS_INVALID,
                           "experts 'cpu' leaves all routed experts on the CPU, and a VRAM budget "
                           "as many as do not fit; give one of the two");
+    if (out->divides && out->dummy)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "load 'dummy' fills the GPU's memory, and %s keeps experts on the CPU, "
+                          "where they would be read; give one of the two",
+                          on_cpu ? "experts 'cpu'" : "a VRAM budget");
     if (out->divides && o->memory_budget_bytes)
         return lp_err_set(err, LP_STATUS_INVALID,
                           "a memory budget keeps experts on disk, and %s keeps them on the CPU; "

@@ -12,10 +12,9 @@ static void attend(struct lp_route_check *c, int32_t layer) {
     struct lp_runner *r = c->engine->runner;
     const struct lp_layer *w = &r->model->layers[layer];
     int64_t n_embd = r->model->h.n_embd, n_rows = c->span->n_rows;
-    struct lp_device *dev = r->model->dev;
     struct lp_attn_step step = lp_runner_attention(r, c->span, 1, n_rows, &c->settings);
     // The step around this is deterministic: its products stay so, and are the same here.
-    if (dev->backend->fix_results) dev->backend->fix_results(dev, true);
+    lp_runner_fix_results(r, true);
     lp_runner_norm(r, r->h, n_embd, w->attn_norm, r->x, n_embd, n_rows);
     lp_mla_attend(&step, layer, &w->mla, &r->mla, r->x, n_embd);
     r->model->dev->backend->read(r->model->dev, c->theirs, r->attn_out,

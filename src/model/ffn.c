@@ -29,8 +29,9 @@ static void swiglu(struct lp_runner *r, const struct lp_ffn *w, int32_t layer,
                    const struct lp_attn_step *attn, const struct ffn_points *points) {
     struct lp_device *dev = r->model->dev;
     int64_t width = w->gate.n_out, n_rows = attn->n_rows;
-    // The routed experts, if any, had x too.
-    matmul(dev, &w->gate, r->x, r->gate, width, n_rows, false, points == &shared_points);
+    // The routed experts had x too, if no probe ran others between.
+    bool same_x = points == &shared_points && !attn->probe;
+    matmul(dev, &w->gate, r->x, r->gate, width, n_rows, false, same_x);
     matmul(dev, &w->up, r->x, r->up, width, n_rows, false, true);
     lp_attn_probe(attn, points->gate, layer, r->gate, width);
     lp_attn_probe(attn, points->up, layer, r->up, width);

@@ -79,13 +79,28 @@ static bool all_there(const struct lp_host_experts *e, const struct lp_model *m,
     return true;
 }
 
+static void add_sum(struct lp_host_experts *e, const struct lp_model *m, float *h, int64_t n_rows) {
+    const struct lp_backend *backend = m->dev->backend;
+    const int64_t n_embd = m->h.n_embd;
+    backend->write(m->dev, e->sum, e->y, (size_t)(n_rows * n_embd) * sizeof *e->y);
+    backend->add(m->dev, &(struct lp_op_add){.y = h,
+                                             .x = e->sum,
+                                             .y_stride = n_embd,
+                                             .x_stride = n_embd,
+                                             .n_rows = n_rows,
+                                             .width = (int32_t)n_embd});
+}
+
 void lp_host_experts_add(struct lp_host_experts *e, const struct lp_model *m, int32_t layer,
                          float *h, int64_t n_rows) {
-    const struct lp_backend *backend = m->dev->backend;
     const struct lp_ffn *w = &m->layers[layer].experts;
     const int64_t n_embd = m->h.n_embd;
     const size_t n_bytes = (size_t)(n_rows * n_embd) * sizeof *e->y;
-    if (!all_there(e, m, n_rows)) return;
+    if (!all_there(e, m, n_rows)) {
+        memset(e->y, 0xff, n_bytes); // NaN: the step's check of its rows finds it
+        add_sum(e, m, h, n_rows);
+        return;
+    }
     memset(e->y, 0, n_bytes);
     e->dev->backend->experts(e->dev, &(struct lp_op_experts){.gate = &w->gate,
                                                              .up = &w->up,
@@ -98,11 +113,5 @@ void lp_host_experts_add(struct lp_host_experts *e, const struct lp_model *m, in
                                                              .n_used = m->h.n_used,
                                                              .y = e->y,
                                                              .y_stride = n_embd});
-    backend->write(m->dev, e->sum, e->y, n_bytes);
-    backend->add(m->dev, &(struct lp_op_add){.y = h,
-                                             .x = e->sum,
-                                             .y_stride = n_embd,
-                                             .x_stride = n_embd,
-                                             .n_rows = n_rows,
-                                             .width = (int32_t)n_embd});
+    add_sum(e, m, h, n_rows);
 }

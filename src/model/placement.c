@@ -99,6 +99,33 @@ static lp_status upload(struct lp_model *m, struct lp_weight *w, struct lp_err *
     return LP_OK;
 }
 
+// Of a device with memory of its own, for the up-projections, whose rows are too short for blocks of 256, so
+// that files have them in types of 32: the same values as Q8_0, which has fast kernels, in rows that begin
+// at multiples of 16 bytes, as these want them.
+#define ROW_ALIGNMENT 16
+static bool widens(const struct lp_model *m, lp_type type, uint64_t row_bytes) {
+    return !m->dev->backend->host_memory && lp_widens_to_q8_0(type) &&
+           (type != LP_TYPE_Q8_0 || row_bytes % ROW_ALIGNMENT != 0);
+}
+static uint64_t widened_row(uint64_t n_in) { // bytes
+    uint64_t bytes = 0;
+    lp_type_row_bytes(LP_TYPE_Q8_0, n_in, &bytes); // whole blocks of 32: the type's own are as long
+    return (bytes + ROW_ALIGNMENT - 1) / ROW_ALIGNMENT * ROW_ALIGNMENT;
+}
+
+// What up-projections take beyond their bytes in the file, widened.
+static uint64_t widened_bytes(const struct lp_model *m) {
+    static const enum lp_slot slots[] = {LP_SLOT_K_B, LP_SLOT_V_B};
+    uint64_t more = 0;
+    for (int32_t l = 0; l < m->h.n_layers + m->binding.has_mtp; l++)
+        for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) {
+            const struct lp_gguf_tensor *t = m->binding.blocks[l].tensor[slots[i]];
+            if (!t || !widens(m, t->type, lp_weight_of(t).row_bytes)) continue;
+            more += widened_row(t->ne[0]) * t->ne[1] * t->ne[2] * t->ne[3] - t->n_bytes;
+        }
+    return more;
+}
+
 // Which layers' experts go to the device. *n_bytes: of all weights; those that do not are taken off.
 static lp_status divide_experts(struct lp_model *m, const struct lp_load *load, uint64_t *n_bytes,
                                 struct lp_err *err) {
@@ -127,7 +154,7 @@ static lp_status check_room(struct lp_model *m, const struct lp_load *load, stru
     const struct lp_backend *backend = m->dev->backend;
     size_t total = 0, left = backend->memory ? backend->memory(m->dev, &total) : 0;
     uint64_t matrices = lp_cost_mapped_bytes(&m->h, &m->binding, true) +
-                        lp_cost_memory_bytes(&m->h, &m->binding, true),
+                        lp_cost_memory_bytes(&m->h, &m->binding, true) + widened_bytes(m),
              small = lp_cost_float32_bytes(&m->h, &m->binding), need = matrices + small;
     lp_status status = divide_experts(m, load, &need, err);
     if (status) return status;
@@ -236,20 +263,15 @@ static lp_status place_indexer(struct lp_model *m, int32_t l, struct lp_err *err
     return status;
 }
 
-// Of a device with memory of its own, for the up-projections, whose rows are too short for blocks of 256, so
-// that files have them in types of 32: the same values as Q8_0, which has fast kernels, in rows that begin
-// at multiples of 16 bytes, as these want them. *copy: host memory to be freed.
-#define ROW_ALIGNMENT 16
+// Up-projections as they are placed. *copy: host memory to be freed.
 static lp_status widen(const struct lp_model *m, struct lp_weight *w, uint8_t **copy,
                        struct lp_err *err) {
     const size_t from_bytes = lp_type_info((uint32_t)w->type)->block_bytes,
                  to_bytes = lp_type_info(LP_TYPE_Q8_0)->block_bytes;
     *copy = NULL;
-    if (m->dev->backend->host_memory || !lp_widens_to_q8_0(w->type)) return LP_OK;
-    if (w->type == LP_TYPE_Q8_0 && w->row_bytes % ROW_ALIGNMENT == 0) return LP_OK;
+    if (!widens(m, w->type, w->row_bytes)) return LP_OK;
     const size_t n_blocks = w->row_bytes / from_bytes, n_rows = (size_t)w->n_out,
-                 row_bytes =
-                     (n_blocks * to_bytes + ROW_ALIGNMENT - 1) / ROW_ALIGNMENT * ROW_ALIGNMENT,
+                 row_bytes = (size_t)widened_row((uint64_t)w->n_in),
                  n_bytes = row_bytes * n_rows * (size_t)w->n_mats;
     uint8_t *out = m->dummy ? NULL : lp_alloc(n_bytes, 1); // zeros
     if (!out && !m->dummy) return lp_err_memory(err, n_bytes, "up-projections");

@@ -61,9 +61,11 @@ struct lp_runner {
 // y = RMSNorm(x), n_rows rows of n_embd values.
 void lp_runner_norm(struct lp_runner *r, const float *x, int64_t x_stride, const float *w, float *y,
                     int64_t y_stride, int64_t n_rows);
-// Token ids and positions onto the device.
+// Token ids, positions and page tables of the rows onto the device.
 void lp_runner_upload(struct lp_runner *r, const int32_t *tokens, const struct lp_span *spans,
                       int32_t n_spans, int64_t n_rows);
+// Tells the devices whether results are to be fixed (lp_backend.fix_results).
+void lp_runner_fix_results(struct lp_runner *r, bool fixed);
 // What the operations of a step with these settings share; tells the device whether results are to be fixed
 // (lp_backend.fix_results). Before any of them.
 struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_span *spans,

@@ -227,11 +227,18 @@ static void norm(struct lp_runner *r, const float *x, const float *w, float *y, 
     lp_runner_norm(r, x, r->model->h.n_embd, w, y, r->model->h.n_embd, n_rows);
 }
 
+void lp_runner_fix_results(struct lp_runner *r, bool fixed) {
+    struct lp_device *devices[] = {r->model->dev, r->model->expert_dev};
+    for (int i = 0; i < 2; i++)
+        if (devices[i] && devices[i]->backend->fix_results)
+            devices[i]->backend->fix_results(devices[i], fixed);
+}
+
 struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_span *spans,
                                         int32_t n_spans, int64_t n_rows,
                                         const struct lp_step_settings *settings) {
     struct lp_device *dev = r->model->dev;
-    if (dev->backend->fix_results) dev->backend->fix_results(dev, settings->deterministic);
+    lp_runner_fix_results(r, settings->deterministic);
     return (struct lp_attn_step){.dev = dev,
                                  .kv = r->kv,
                                  .trace = settings->trace,

@@ -118,6 +118,7 @@ static void attend_latents(struct lp_cuda_device *dev, const struct lp_op_mla_ab
     struct lp_cuda_latent_launch launch;
     for (int64_t at = 0; at < op->visible.n_queries && !dev->error;) {
         launch.n_runs = launch.n_blocks = launch.n_rows = launch.n_slots = 0;
+        launch.early = dev->start_early;
         launch.partial = dev->scratch.partial;
         launch.partial_sums = dev->scratch.partial_sums;
         while (at < op->visible.n_queries) {

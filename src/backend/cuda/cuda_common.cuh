@@ -23,8 +23,7 @@ static inline unsigned lp_cuda_blocks(int64_t n, int64_t each) {
     return (unsigned)((n + each - 1) / each);
 }
 
-// Starts a kernel that calls lp_cuda_wait_for_input, if the device knows that, as soon as the one before
-// lets it: it can fetch weights while that rounds the activations.
+// early: the kernel waits for its input itself, and may start before the kernel in front of it has ended.
 template <class... P, class... A>
 static inline void lp_cuda_start_on(cudaStream_t stream, bool early, void (*kernel)(P...),
                                     dim3 blocks, unsigned threads, size_t shared, A... args) {
@@ -40,6 +39,8 @@ static inline void lp_cuda_start_on(cudaStream_t stream, bool early, void (*kern
     config.numAttrs = early ? 1 : 0;
     cudaLaunchKernelEx(&config, kernel, args...); // its error stays for LP_CUDA_LAUNCHED
 }
+// Starts a kernel that calls lp_cuda_wait_for_input, if the device knows that, as soon as the one before
+// lets it: it can fetch weights while that rounds the activations.
 template <class... P, class... A>
 static inline void lp_cuda_start_early(struct lp_cuda_device *dev, void (*kernel)(P...),
                                        dim3 blocks, unsigned threads, size_t shared, A... args) {

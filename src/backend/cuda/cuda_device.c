@@ -113,9 +113,10 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
         dev->minor = prop.minor;
         dev->n_multiprocessors = prop.multiProcessorCount;
         dev->shared_bytes = prop.sharedMemPerBlockOptin;
-        dev->start_early = prop.major >= 9;
         lp_cuda_choose_kernels(dev);
-        error = lp_cuda_probe_kernels();
+        int architecture = 0;
+        error = lp_cuda_probe_kernels(&architecture);
+        dev->start_early = prop.major >= 9 && architecture >= 90; // code for less waits for nothing
         if (error) status = explain_kernels(dev, error, err);
     }
     if (!status && (error = make_resources(dev)))

@@ -72,8 +72,9 @@ struct lp_cuda_act {
 #define LP_CUDA_GRAPHS 64
 struct lp_cuda_graph {        // cuda_replay.c
     struct lp_replay_key key; // owner NULL: free
-    cudaGraphExec_t exec;     // NULL: the key came once
+    cudaGraphExec_t exec;     // NULL: the key came seldom yet
     uint64_t used;            // when it came last
+    int n_seen;               // how often it came
 };
 
 struct lp_cuda_device {
@@ -129,8 +130,9 @@ void lp_cuda_drop_graphs(struct lp_cuda_device *dev); // of no operation that st
 
 bool lp_cuda_rates(struct lp_device *dev, struct lp_device_rates *out); // cuda_rates.cu
 
-// Whether this build has kernels for the current device (cuda_elementwise.cu).
-cudaError_t lp_cuda_probe_kernels(void);
+// Whether this build has kernels for the current device, and for which architecture (90 ...) they were
+// written (cuda_elementwise.cu).
+cudaError_t lp_cuda_probe_kernels(int *architecture);
 
 #define LP_CUDA_OP(name) void lp_cuda_##name(struct lp_device *dev, const struct lp_op_##name *op)
 LP_CUDA_OP(embed);

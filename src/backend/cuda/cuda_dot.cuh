@@ -7,9 +7,6 @@
 
 #define LP_CUDA_DOT_ROWS 8 // activation rows that share one pass over a row of weights
 
-// total[t] = sum_i w[i] x[t][i], t < n <= N, in every lane. Lane l takes the octets l, l + 32, ...;
-// four of them (32 products) are summed in float32 by fused multiply-adds, these sums in double.
-// For a row it is the same whatever N and n are.
 // Float types: as cuda_float.cu sums them. Lane l takes the runs l, l + 32, ... of 64 values.
 template <int N>
 static __device__ inline void
@@ -34,6 +31,9 @@ lp_cuda_dot_floats(int type, const uint8_t *row, int64_t n_in, const struct lp_c
     }
 }
 
+// total[t] = sum_i w[i] x[t][i], t < n <= N, in every lane. Lane l takes the octets l, l + 32, ...;
+// four of them (32 products) are summed in float32 by fused multiply-adds, these sums in double.
+// For a row it is the same whatever N and n are.
 template <int N>
 static __device__ inline void lp_cuda_dot(int type, const uint8_t *row, int64_t n_in,
                                           const struct lp_cuda_tables *tables,

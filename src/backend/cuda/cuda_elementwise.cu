@@ -17,10 +17,11 @@ static __global__ void embed_kernel(struct lp_cuda_weight table,
     for (int j = 0; j < left; j++) out[t * out_stride + at + j] = values[j] * factor;
 }
 
-cudaError_t lp_cuda_probe_kernels(void) {
+cudaError_t lp_cuda_probe_kernels(int *architecture) {
     struct cudaFuncAttributes attributes;
     cudaError_t error = cudaFuncGetAttributes(&attributes, (const void *)embed_kernel);
     cudaGetLastError();
+    *architecture = error ? 0 : attributes.ptxVersion;
     return error;
 }
 

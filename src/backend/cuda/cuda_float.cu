@@ -118,7 +118,7 @@ static __device__ __forceinline__ void fetch(const struct lp_cuda_product &p, co
 template <int TYPE>
 static __global__ void __launch_bounds__(THREADS)
     many_kernel(const __grid_constant__ struct lp_cuda_product p) {
-    __shared__ float xs[STEP][TILE + 4], ws[STEP][TILE + 4];
+    __shared__ __align__(16) float xs[STEP][TILE + 4], ws[STEP][TILE + 4];
     lp_cuda_follow();
     const int64_t first_row = (int64_t)blockIdx.x * TILE, first_out = (int64_t)blockIdx.y * TILE,
                   h = blockIdx.z;

@@ -59,6 +59,7 @@ struct lp_cuda_latent_launch { // what the runs have in common; a kernel's argum
     int32_t n_heads, head_blocks; // blocks for the heads of one query
     float scale;
     bool whole_chunks; // rows lie at multiples of 16 bytes
+    bool early;        // the device can start a kernel before the one before has ended
     struct lp_cuda_segments segments;
     // A slot: 64 rows of one segment; of runs that are split alone.
     float *partial;      // [n_slots, 64 rows, 512], not divided by the sum of their weights

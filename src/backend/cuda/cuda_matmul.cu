@@ -1,5 +1,5 @@
-// matmul and head_matmul: the registry's kernel for the weight's type (cuda_q8.h), or the plain one for
-// all types: a warp takes one row of a matrix and up to LP_CUDA_DOT_ROWS activation rows. The
+// matmul and head_matmul: the registry's kernel for the weight's type (cuda_q8.h), that of float types
+// (cuda_float.cu), or the plain one for all others: a warp takes one row of a matrix and up to LP_CUDA_DOT_ROWS activation rows. The
 // transposed direction gives a thread eight neighbouring outputs.
 #include "backend/cuda/cuda_dot.cuh"
 #include "backend/cuda/cuda_float.cuh"

@@ -18,7 +18,7 @@ static __global__ void __launch_bounds__(128)
 cudaError_t lp_cuda_latent_finish(const struct lp_cuda_latent_launch *launch, cudaStream_t stream) {
     for (int i = 0; i < launch->n_runs; i++)
         if (launch->runs[i].n_segments > launch->runs[i].walk) {
-            lp_cuda_start_on(stream, true, join_kernel, (unsigned)launch->n_rows,
+            lp_cuda_start_on(stream, launch->early, join_kernel, (unsigned)launch->n_rows,
                              LP_CUDA_LATENT / 4, 0, *launch);
             break;
         }
@@ -31,8 +31,8 @@ static cudaError_t start(const struct lp_cuda_latent_launch *launch, cudaStream_
     const cudaError_t error = cudaFuncSetAttribute(
         mma_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error) return error;
-    lp_cuda_start_on(stream, true, mma_kernel<TYPE>, (unsigned)launch->n_blocks, LP_LATENT_THREADS,
-                     shared, *launch);
+    lp_cuda_start_on(stream, launch->early, mma_kernel<TYPE>, (unsigned)launch->n_blocks,
+                     LP_LATENT_THREADS, shared, *launch);
     return lp_cuda_latent_finish(launch, stream);
 }
 

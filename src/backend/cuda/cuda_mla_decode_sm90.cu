@@ -16,7 +16,7 @@ static cudaError_t start(const struct lp_cuda_latent_launch *launch, cudaStream_
     const cudaError_t error = cudaFuncSetAttribute(
         wgmma_kernel<TYPE>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
     if (error) return error;
-    lp_cuda_start_on(stream, true, wgmma_kernel<TYPE>, (unsigned)launch->n_blocks,
+    lp_cuda_start_on(stream, launch->early, wgmma_kernel<TYPE>, (unsigned)launch->n_blocks,
                      LP_LATENT90_THREADS, shared, *launch);
     return lp_cuda_latent_finish(launch, stream);
 }

@@ -1,8 +1,8 @@
-// Recorded operations (lp_backend.replay): a CUDA graph for each key that came twice. A step of decode is
+// Recorded operations (lp_backend.replay): a CUDA graph for each key that came RECORD_AT times. A step of decode is
 // thousands of small kernels; a graph starts them with one call and less idle time between them.
 #include "backend/cuda/cuda_device.h"
 
-#include <string.h>
+#define RECORD_AT 3 // recording costs some steps' time
 
 static bool same(const struct lp_replay_key *a, const struct lp_replay_key *b) {
     return a->owner == b->owner && a->n_rows == b->n_rows && a->most_keys == b->most_keys &&
@@ -43,13 +43,13 @@ enum lp_replay lp_cuda_replay(struct lp_device *device, const struct lp_replay_k
     struct lp_cuda_device *dev = lp_cuda_of(device);
     if (dev->error || dev->no_graphs) return LP_REPLAY_CALL;
     struct lp_cuda_graph *g = find(dev, key);
-    bool known = g->used > 0;
     g->used = ++dev->n_replays;
+    g->n_seen++;
     if (g->exec) {
         lp_cuda_note(dev, cudaGraphLaunch(g->exec, dev->stream), "the operations of a step");
         return LP_REPLAY_DONE;
     }
-    if (!known) return LP_REPLAY_CALL;
+    if (g->n_seen < RECORD_AT) return LP_REPLAY_CALL;
     if (cudaStreamBeginCapture(dev->stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
         cudaGetLastError();
         dev->no_graphs = true;
