@@ -9,6 +9,7 @@ docs/quantize.md, written once more below; values from numpy dequantisers (dequa
 """
 import json
 import os
+import platform
 import re
 import signal
 import subprocess
@@ -195,12 +196,11 @@ class Case:
         if not files[0] == files[1] == files[2]:
             yield "the file depends on the number of threads"
 
-    def model_runs(self, name, preset, most_kl, backend="cpu"):
-        """A trained or golden model still gives nearly the same probabilities. Of random weights by the definition, where
-        an expert more or less is the file's doing and not that of how a kernel rounds."""
+    def model_runs(self, name, preset, most_kl, *options):
+        """A trained or golden model still gives nearly the same probabilities."""
         path, ids = (MINI_MODEL, self.mini_ids()) if name == "mini" else (Golden(name).path, Golden(name).tokens[:48])
         self.quantize(path, f"{name}-{preset}.gguf", preset)
-        want, got = (log_softmax(Dump(self.limpid, p, ids, "--kv", "f32", "--backend", backend).logits)
+        want, got = (log_softmax(Dump(self.limpid, p, ids, "--kv", "f32", *options).logits)
                      for p in (path, self.at(f"{name}-{preset}.gguf")))
         kl = float((np.exp(want) * (want - got)).sum(axis=1).mean())
         if not kl <= most_kl:
@@ -560,7 +560,9 @@ def main():
             checks.add(name.replace("_", " "), getattr(case, name))
         checks.add("threads sampler", case.threads, case.path, "IQ4_XS")
         for name in ("dsa_full_dims", "ds3", "glm45", "qwen3"):
-            checks.add(f"runs {name}", case.model_runs, name, "Q8_0", 0.15 if name == "ds3" else 0.02, "ref")  # ds3: 0.078
+            # Random weights: an expert more or less hangs on a rounding (ds3: 0.019 here, 0.078 by ref), so on one level.
+            level = ["--cpu", "avx2"] if platform.machine() == "x86_64" else []
+            checks.add(f"runs {name}", case.model_runs, name, "Q8_0", 0.02, *level)
         if not args.sanitizer:
             checks.add("threads mini", case.threads, MINI_MODEL, "Q4_K_M")
             for preset, most in (("Q6_K", 0.02), ("Q5_K_M", 0.05), ("Q4_K_M", 0.2), ("IQ4_XS", 0.2), ("Q4_0", 0.5), ("DYN-Q4", 0.1)):
