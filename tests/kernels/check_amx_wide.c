@@ -55,13 +55,6 @@ static const struct lp_reserve need = {.n_rows = 300,
                                        .nope = 512,
                                        .v_dim = 512};
 
-static struct lp_device *open_ref(void) {
-    struct lp_device *ref = NULL;
-    assert_int_equal(lp_backend_ref.open(&ref, NULL, NULL), LP_OK);
-    assert_int_equal(ref->backend->reserve(ref, &need, NULL), LP_OK);
-    return ref;
-}
-
 // What a test runs on.
 struct tried {
     struct lp_device *dev, *ref;
@@ -86,7 +79,7 @@ static struct lp_device *open_model(int n_threads) {
 static void with_model_and_tiles(void (*test)(const struct tried *t)) {
     const uint32_t have = lp_cpu_features_detect();
     if ((have & LP_CPU_LEVEL_VNNI) != LP_CPU_LEVEL_VNNI) skip();
-    struct tried t = {.ref = open_ref()};
+    struct tried t = {.ref = open_ref(&need)};
     lp_cpu_amx_set = NULL; // this thread's tiles are the model's
     t.dev = open_model(1);
     t.types = model_types, t.n_types = (int)(sizeof model_types / sizeof model_types[0]);
@@ -111,21 +104,6 @@ static void figure(const struct tried *t, const char *op, lp_type type, double g
     printf("figure,%s of many rows %s %s,%.3g,%.3g\n", op, lp_type_info((uint32_t)type)->name,
            t->name, got, bound);
     if (!(got <= bound)) fail_msg("too far off");
-}
-
-// Largest difference of a row over its largest value, the worst of all rows.
-static double worst(const float *got, const float *want, int64_t n_rows, int64_t width) {
-    double most = 0;
-    for (int64_t t = 0; t < n_rows; t++) {
-        double size = 1e-30, off = 0;
-        for (int64_t i = t * width; i < (t + 1) * width; i++) {
-            double d = fabs((double)got[i] - want[i]);
-            size = fmax(size, fabs(want[i]));
-            if (!(d <= off)) off = d;
-        }
-        if (!(off / size <= most)) most = off / size;
-    }
-    return most;
 }
 
 // The weight packed, or NULL where it cannot be.
@@ -225,7 +203,7 @@ static void try_head_matmul(const struct tried *t) {
         t->dev->backend->head_matmul(t->dev, &op);
         op.y = want;
         t->ref->backend->head_matmul(t->ref, &op);
-        figure(t, "head_matmul", type, worst(got, want, ROWS * HEADS, N_OUT), BOUND_ROW);
+        figure(t, "head_matmul", type, worst(got, want, ROWS * HEADS, N_OUT, N_OUT), BOUND_ROW);
         free_weight(&w);
         lp_free(x), lp_free(got), lp_free(want);
     }
@@ -265,7 +243,7 @@ static void try_experts(const struct tried *t) {
         t->dev->backend->experts(t->dev, &op);
         op.y = want;
         t->ref->backend->experts(t->ref, &op);
-        figure(t, "experts", t->types[i], worst(got, want, ROWS, N_EMBD), BOUND_ROW);
+        figure(t, "experts", t->types[i], worst(got, want, ROWS, N_EMBD, N_EMBD), BOUND_ROW);
         free_weight(&gate), free_weight(&up), free_weight(&down);
         lp_free(packed[0]), lp_free(packed[1]);
         lp_free(x), lp_free(got), lp_free(want), lp_free(weights);

@@ -228,6 +228,29 @@ static inline struct lp_device *open_cpu(int n_threads, const char *level,
     return dev;
 }
 
+static inline struct lp_device *open_ref(const struct lp_reserve *need) {
+    struct lp_device *ref = NULL;
+    assert_int_equal(lp_backend_ref.open(&ref, NULL, NULL), LP_OK);
+    assert_int_equal(ref->backend->reserve(ref, need, NULL), LP_OK);
+    return ref;
+}
+
+// Largest difference of a row over its largest value, the worst of all rows.
+static inline double worst(const float *got, const float *want, int64_t n_rows, int64_t stride,
+                           int64_t width) {
+    double most = 0;
+    for (int64_t t = 0; t < n_rows; t++) {
+        double size = 1e-30, off = 0;
+        for (int64_t i = 0; i < width; i++) {
+            double d = fabs((double)got[t * stride + i] - want[t * stride + i]);
+            size = fmax(size, fabs(want[t * stride + i]));
+            if (!(d <= off)) off = d;
+        }
+        if (!(off / size <= most)) most = off / size;
+    }
+    return most;
+}
+
 #define FOR_WEIGHT_TYPES(info)                                                                     \
     for (uint32_t id_ = 0; id_ < LP_TYPE_COUNT; id_++)                                             \
         for (const struct lp_type_info *info = lp_type_info(id_); info && info->is_weight;         \
