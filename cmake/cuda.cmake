@@ -23,15 +23,18 @@ set(LP_CUDA_SOURCES backend/cuda/cuda_device.c backend/cuda/cuda_elementwise.cu 
                     backend/cuda/cuda_mla_decode.cu backend/cuda/cuda_mla_decode_sm90.cu
                     backend/cuda/cuda_indexer_mma.cu backend/cuda/cuda_mla_prefill.cu
                     backend/cuda/cuda_mla_prefill_sm90.cu backend/cuda/cuda_kernels.c backend/cuda/cuda_quantize_act.cu
-                    backend/cuda/cuda_q8_q4_k.cu backend/cuda/cuda_q8_q5_k.cu backend/cuda/cuda_q8_q6_k.cu
-                    backend/cuda/cuda_q8_q8_0.cu backend/cuda/cuda_halve_act.cu backend/cuda/cuda_wide_q4_k.cu
-                    backend/cuda/cuda_wide_q5_k.cu backend/cuda/cuda_wide_q6_k.cu backend/cuda/cuda_wide_q8_0.cu)
+                    backend/cuda/cuda_halve_act.cu backend/cuda/cuda_top.cu backend/cuda/cuda_wide_f16.cu backend/cuda/cuda_wide_bf16.cu)
+foreach(type q4_k q5_k q6_k q8_0 q2_k q3_k q4_0 q4_1 q5_0 q5_1 iq4_nl iq4_xs mxfp4 nvfp4 iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s
+             iq1_s iq1_m) # LP_CUDA_Q8_TYPES
+  list(APPEND LP_CUDA_SOURCES backend/cuda/cuda_q8_${type}.cu backend/cuda/cuda_wide_${type}.cu)
+endforeach()
 string(REGEX REPLACE "-(real|virtual)" "" architectures "${CMAKE_CUDA_ARCHITECTURES}")
 list(JOIN architectures ", " architectures)
 set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_device.c PROPERTIES
                             COMPILE_DEFINITIONS "LP_CUDA_ARCHITECTURES=\"${architectures}\"")
 if("${CMAKE_CUDA_ARCHITECTURES}" MATCHES "90a") # the only code in which wgmma exists
-  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_attn_kernels.c PROPERTIES
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_attn_kernels.c
+                              ${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_kernels.c PROPERTIES
                               COMPILE_DEFINITIONS LP_CUDA_BUILT_WGMMA)
 endif()
 

@@ -4,6 +4,7 @@ lp_folder(doctor
           doctor/diff.c doctor/shadow.c doctor/shadow_matmul.c doctor/shadow_attention.c doctor/shadow_choice.c
           doctor/walk.c doctor/thin.c doctor/layer_numbers.c doctor/check_kernels.c doctor/check_layers.c doctor/formula.c doctor/check_routes.c
           doctor/check_cache.c doctor/cache_prefix.c doctor/cache_requests.c
+          doctor/ranks_run.c doctor/ranks_attend.c doctor/check_ranks.c
           doctor/accuse.c doctor/check_file.c doctor/check_sizes.c
           doctor/check_keys.c doctor/check_binding.c doctor/check_metadata.c doctor/check_published.c
           doctor/vocab_family.c doctor/check_tokens.c doctor/check_pretok.c

@@ -2,7 +2,7 @@
 # doctor and of crashes. Never installed. Only the sources with such places are compiled again; the linker
 # has their functions then and takes the rest from the folders' archives.
 add_executable(limpid-faulty src/cli/main.c tests/clinic/fault.c tests/clinic/faulty_backend.c)
-foreach(folder base trace quant gguf text grammar backend kv attention model hf engine doctor files serve cli)
+foreach(folder base trace quant gguf text grammar backend kv dist attention model hf engine doctor files serve cli)
   get_target_property(sources lp_${folder} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.c$")
   foreach(source IN LISTS sources)

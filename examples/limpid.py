@@ -31,7 +31,12 @@ class limpid_model_options(Structure):
     _fields_ = [("backend", c_char_p), ("cpu_level", c_char_p), ("n_threads", c_int), ("pin", c_char_p),
                 ("huge_pages", c_char_p), ("prefetch", c_bool), ("repack", c_char_p), ("load", c_char_p), ("experts", c_char_p),
                 ("vram_budget_bytes", c_uint64), ("vocab_only", c_bool),
-                ("memory_budget_bytes", c_uint64), ("expert_profile", c_char_p), ("reserve_bytes", c_uint64)]
+                ("memory_budget_bytes", c_uint64), ("expert_profile", c_char_p), ("reserve_bytes", c_uint64),
+                ("ranks", c_void_p), ("pipeline", c_int32), ("shard_experts", c_char_p), ("rank_timeout_s", c_double)]
+
+
+class limpid_rank_info(Structure):
+    _fields_ = [("host", c_char_p), ("step_s", c_double), ("wait_s", c_double), ("memory_bytes", c_uint64)]
 
 
 class limpid_model_info(Structure):
@@ -141,6 +146,13 @@ FUNCTIONS = {
     "limpid_version": (c_char_p,),
     "limpid_free": (None, c_void_p),
     "limpid_set_log_level": (c_int, c_char_p, _err),
+    "limpid_ranks_join": (c_int, _out, _err),
+    "limpid_ranks_rank": (c_int32, _handle),
+    "limpid_ranks_size": (c_int32, _handle),
+    "limpid_ranks_follow": (c_int, _handle, _err),
+    "limpid_ranks_check": (c_int, _handle, _err),
+    "limpid_ranks_doubt": (None, _handle),
+    "limpid_ranks_leave": (None, _handle),
     "limpid_model_default_options": (limpid_model_options,),
     "limpid_model_open": (c_int, _out, c_char_p, POINTER(limpid_model_options), _err),
     "limpid_model_close": (None, _handle),
@@ -168,6 +180,7 @@ FUNCTIONS = {
     "limpid_engine_stop": (None, _handle),
     "limpid_engine_step": (c_int, _handle, POINTER(c_int64), _err),
     "limpid_engine_get_stats": (limpid_engine_stats, _handle),
+    "limpid_engine_get_ranks": (c_size_t, _handle, POINTER(limpid_rank_info), c_size_t),
     "limpid_engine_get_steps": (c_size_t, _handle, c_uint64, POINTER(limpid_step_info), c_size_t, POINTER(c_double)),
     "limpid_engine_trace": (c_int, _handle, c_char_p, *_bytes, _err),
     "limpid_dump_on_crash": (c_int, c_char_p, _err),

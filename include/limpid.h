@@ -67,12 +67,35 @@ typedef struct limpid_model limpid_model;       // a file or folder: weights, to
 typedef struct limpid_engine limpid_engine;     // scheduler, KV cache and scratch over a model
 typedef struct limpid_sequence limpid_sequence; // tokens in the cache
 typedef struct limpid_request limpid_request;   // a generation in progress
+typedef struct limpid_ranks limpid_ranks;       // processes that run a model together
 
 const char *limpid_version(void);
 void limpid_free(void *block);                        // NULL is allowed
 const char *limpid_status_name(limpid_status status); // "success", "over a limit", ...
 // "error", "warn" (default), "info", "debug"; process-wide. INVALID for another name.
 limpid_status limpid_set_log_level(const char *level, limpid_error *err);
+
+// ---- ranks (docs/ranks.md) ----
+//
+// Rank 0 opens, makes and closes models and engines with ranks, and makes their steps, from one thread at a time.
+
+// Joins the processes that a launcher (mpirun, srun) has started together; once, at the start of a program.
+// *out is NULL where this process was started alone, and every function takes that. Rank 0 then gives it to
+// the models that it opens; all other ranks call limpid_ranks_follow, which does what rank 0's
+// models and engines need until rank 0 leaves. Errors: UNSUPPORTED (a build without MPI that was started as
+// one of several), IO.
+limpid_status limpid_ranks_join(limpid_ranks **out, limpid_error *err);
+int32_t limpid_ranks_rank(const limpid_ranks *ranks);
+int32_t limpid_ranks_size(const limpid_ranks *ranks);
+limpid_status limpid_ranks_follow(limpid_ranks *ranks, limpid_error *err);
+// Whether all is well: IO has the reason why it is not, or names a process of this host that has ended. A rank of
+// another host that has gone shows by its silence (docs/ranks.md). Any thread.
+limpid_status limpid_ranks_check(const limpid_ranks *ranks, limpid_error *err);
+// For the next 5 s a silence of less than a second is too long. For a program that is told to end by its launcher, which may be
+// because a rank has gone. Any thread.
+void limpid_ranks_doubt(limpid_ranks *ranks);
+// After models and engines. Where a rank has failed this ends the program, with status 1.
+void limpid_ranks_leave(limpid_ranks *ranks);
 
 // ---- model ----
 
@@ -111,6 +134,12 @@ typedef struct limpid_model_options {
     // Memory that engines will take afterwards (kv_cache and step_buffers of limpid_plan): repack "auto"
     // leaves it. 0: not known
     uint64_t reserve_bytes;
+    limpid_ranks *ranks; // rank 0: that run the model together; NULL: this process alone
+    int32_t pipeline;    // stages that the ranks form, each with a run of layers; 0 = 1
+    // What of the routed experts a rank of a stage has: "auto" (default), "split" (a part of each) or "whole"
+    // (some)
+    const char *shard_experts;
+    double rank_timeout_s; // longest that a rank waits for another within a step; 0 = 120
 } limpid_model_options;
 
 limpid_model_options limpid_model_default_options(void);
@@ -210,7 +239,8 @@ typedef struct limpid_memory_plan { // bytes
 // What opening a model with these options and making an engine of it will take (NULL: the defaults):
 // from the file's metadata, before weights are read, copied or checked. copied_weights, kv_cache and
 // step_buffers must fit into what is available; mapped weights beyond it are read from disk again and
-// again. With repack "auto" the copy is counted where it would be made. Errors: those of
+// again. With repack "auto" the copy is counted where it would be made. With ranks: of one of them, in its part
+// of its host's memory, before anything is repacked; each of them may ask for itself. Errors: those of
 // limpid_model_open but for the weights themselves; INVALID.
 limpid_status limpid_plan(limpid_memory_plan *out, const char *path,
                           const limpid_model_options *model, const limpid_engine_options *engine,
@@ -274,12 +304,22 @@ typedef struct limpid_engine_stats {
     uint64_t expert_read_bytes;
     double expert_wait_s;   // while computation waited for the disk
     double last_step_age_s; // since a step ended, while there is work; else 0
-    bool device_failed;     // every request fails from then on; a new process is needed
+    bool device_failed; // or a rank has: every request fails from then on; a new process is needed
     limpid_histogram batch_tokens, batch_sequences, step_s, ttft_s, token_s, queue_s;
 } limpid_engine_stats;
 
 // As of the last step. Never waits for a running step.
 limpid_engine_stats limpid_engine_get_stats(const limpid_engine *engine);
+
+typedef struct limpid_rank_info { // of one rank, since the engine was made
+    const char *host;             // as long as the ranks are joined
+    double step_s;                // in steps
+    double wait_s;                // of that: in exchanges with other ranks
+    uint64_t memory_bytes;        // the most that the process has had in memory
+} limpid_rank_info;
+
+// As of the last step, of at most `max` ranks. Returns how many there are: 0 for a model without ranks.
+size_t limpid_engine_get_ranks(const limpid_engine *engine, limpid_rank_info *out, size_t max);
 
 #define LIMPID_STEP_LOG 512       // steps that are remembered
 typedef struct limpid_step_info { // what a step did

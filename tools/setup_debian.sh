@@ -29,6 +29,8 @@ setup_missing() {
     setup_has_lib cmocka || echo libcmocka-dev
     [ "${1:-}" != tests ] || python3 -m pip --version >/dev/null 2>&1 || command -v pip3 >/dev/null || echo python3-pip
     [ "${1:-}" != tests ] || setup_has_jsonschema || echo python3-jsonschema
+    [ "${1:-}" != tests ] || setup_has_lib ompi-c || echo libopenmpi-dev
+    [ "${1:-}" != tests ] || command -v mpirun >/dev/null || echo openmpi-bin
     setup_has_numpy python3 || setup_has_numpy /usr/bin/python3 || echo python3 python3-numpy
 }
 

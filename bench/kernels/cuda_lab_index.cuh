@@ -81,6 +81,7 @@ static void index_case_run(const struct index_case *c, uint8_t *pool) {
     int32_t *device_pages = upload(pages);
     struct lp_cuda_device dev = {};
     dev.stream = stream;
+    CHECK(cudaDeviceGetAttribute(&dev.n_multiprocessors, cudaDevAttrMultiProcessorCount, 0));
     dev.sizes.n_context = n;
     dev.scratch.score_rows = rows;
     dev.scratch.scores = (float *)take((size_t)(rows * n) * 4);

@@ -114,7 +114,8 @@ struct lp_mla_layer {
     const float *kv_a_norm;      // device, [latent]
     struct lp_weight k_up, v_up; // one matrix per head
     bool k_transposed;           // k_up is [latent, nope] per head (attn_k_b), else [nope, latent]
-    int32_t n_heads, nope, rope_dim, latent, v_dim, q_rank;
+    int32_t n_heads; // of this rank; 0: the layer's cache and selection are made all the same
+    int32_t nope, rope_dim, latent, v_dim, q_rank;
     float eps, scale;
     struct lp_rope_spec rope;
 

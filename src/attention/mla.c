@@ -15,7 +15,7 @@ static void project_input(const struct lp_attn_step *step, const struct lp_mla_l
                           const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
     if (w->has_q_rank)
         lp_attn_project(step, &w->q_a, NULL, x, x_stride, false, buf->q_low);
-    else
+    else if (w->n_heads > 0)
         lp_attn_project(step, &w->q, NULL, x, x_stride, false, buf->q);
     lp_attn_project(step, &w->kv_a, NULL, x, x_stride, true, buf->kv);
     lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
@@ -29,9 +29,11 @@ static void make_queries(const struct lp_attn_step *step, int32_t layer,
     if (w->has_q_rank) {
         lp_attn_norm(step, buf->q_low, w->q_rank, w->q_a_norm, w->eps, step->n_rows, w->q_rank);
         lp_step_lap(step->clock, LP_STEP_PART_OTHER);
+        if (w->n_heads == 0) return;
         lp_attn_project(step, &w->q_b, NULL, buf->q_low, w->q_rank, false, buf->q);
         lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
     }
+    if (w->n_heads == 0) return;
     lp_attn_probe_heads(step, LP_PROBE_ATTN_Q_PROJ, layer, buf->q, w->n_heads, head);
     lp_attn_rotate(step, &rope, buf->q + w->nope, w->n_heads * head, head, w->n_heads);
     lp_step_lap(step->clock, LP_STEP_PART_OTHER);
@@ -157,6 +159,7 @@ void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct 
     make_latents(step, layer, w, buf);
     bool selects = w->indexer == LP_INDEXER_FULL && !(LP_FAULT("index-shared") && layer > 0);
     if (selects) lp_sparse_index(step, layer, w, buf, x, x_stride);
+    if (w->n_heads == 0) return; // cache and selection are there for other layers and ranks
     for (int32_t i = 0, n; i < step->n_spans; i += n) {
         const struct lp_span *spans = &step->spans[i];
         int64_t n_rows;

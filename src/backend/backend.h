@@ -8,12 +8,12 @@
 //   B1. Activations are float32, row-major; strides count floats, from one row (token) to the next.
 //   B2. A row's result depends on that row alone: not on how many rows are in the call, where it lies
 //       among them, how many threads run, or how the pages of a cache are placed. Bit for bit. (Where a
-//       backend has fix_results, products of quantised weights may depend on the number of rows while
-//       it is off.)
+//       backend has fix_results, products and attention may depend on what else is in the call while it
+//       is off.)
 //   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the bound
 //       that the operation's test states. Kernels for block-quantised weights may round the activation
 //       row to 8 bits per block of 32 (docs/numerics.md); those for floats (F32, F16, BF16, F8_E4M3) may
-//       not: lp_weight_may_round. Attention over F16, BF16 and Q8_0 caches may multiply whole numbers or
+//       not (lp_weight_may_round), but while results are not fixed to float16. Attention over F16, BF16 and Q8_0 caches may multiply whole numbers or
 //       bfloat16; by how much it rounds, lp_backend.kernel tells.
 //   B4. NaN and infinity go through: a non-finite input gives a non-finite output in that row.
 //   B5. Operations do not fail: sizes and types were checked when the plan was made (supports). No
@@ -193,6 +193,25 @@ struct lp_op_scan_rows {
     int32_t *bad; // [n_rows]: 1 where any value is NaN or infinite, else 0
 };
 
+#define LP_TOP_VALUES 1024
+struct lp_top_row {
+    double sum; // of exp((value - largest) * scale) over all values that are looked at
+    int32_t n;  // LP_TOP_VALUES, or how many there are
+    int32_t ids[LP_TOP_VALUES]; // places of the n largest values, ascending
+    float values[LP_TOP_VALUES];
+};
+
+// What may be drawn from rows of which the host need not see all: the largest values of each, of equal ones
+// the first. Values are finite, or a row's result means nothing.
+struct lp_op_top_rows {
+    const float *x; // [n_rows, width]
+    int64_t x_stride, n_rows;
+    int64_t width;
+    const uint8_t *skip;     // [width], or NULL: values that are not looked at
+    const double *scales;    // [n_rows]; 0: nothing is wanted of the row
+    struct lp_top_row *rows; // [n_rows]
+};
+
 // y += x
 struct lp_op_add {
     float *y;
@@ -324,8 +343,11 @@ struct lp_op_router {
 
 // y[t] += sum_j weights[t][j] * down[e] (silu(gate[e] x[t]) * (up[e] x[t])), e = ids[t][j]. The sum
 // over j runs in the order of j for every row. gate and up may be two views of one stacked tensor.
+// Expert e is matrix e - first_expert; those of which there is none are left out of the sum
+// (first_expert: 0, unless lp_backend.expert_range).
 struct lp_op_experts {
-    const struct lp_weight *gate, *up, *down; // n_mats = n_experts; types may differ
+    const struct lp_weight *gate, *up, *down; // n_mats: experts; types may differ
+    int32_t first_expert, n_experts;          // n_experts: of all ids; 0: n_mats
     const float *x;
     int64_t x_stride, n_rows;
     const int32_t *ids;
@@ -364,9 +386,10 @@ struct lp_reserve lp_reserve_merge(struct lp_reserve a, const struct lp_reserve 
 struct lp_device;
 
 struct lp_device_options {
-    int n_threads;         // 0 = lp_cpu_count()
-    enum lp_pin pin;       // whether threads are bound to cores (base/topology.h)
-    bool no_huge_pages;    // large buffers on ordinary pages
+    int n_threads;      // 0 = lp_cpu_count()
+    enum lp_pin pin;    // whether threads are bound to cores (base/topology.h)
+    bool no_huge_pages; // large buffers on ordinary pages
+    int number; // of several devices of a kind the one to take; past the last from the first on
     const char *cpu_level; // "auto", or the highest ISA to use: cpu/cpu_features.h
 };
 
@@ -429,7 +452,8 @@ struct lp_backend {
     // these score with: a multiple of 64. NULL or 0: nothing.
     size_t (*index_page_extra)(const struct lp_device *dev, int32_t width, int32_t page_tokens);
 
-    bool batches; // takes lp_op_batch
+    bool batches;      // takes lp_op_batch
+    bool expert_range; // lp_op_experts may have some of the experts
     // Prompt tokens of a step that fill the device: the default of --chunk. 0: 512
     int32_t chunk;
     // mla_expanded with a selection is slow: queries that see different keys share none of its products.
@@ -449,8 +473,8 @@ struct lp_backend {
     // Whether a weight of this type can be used by matmul, head_matmul, experts, embed.
     bool (*supports)(const struct lp_device *dev, lp_type type);
     // Whether operations called from now on keep rule B2 to the letter: true when a device is opened.
-    // While it is false, products of quantised weights with many rows may take kernels of another
-    // rounding (docs/numerics.md). NULL in a backend that always keeps it.
+    // While it is false, products with many rows and attention may take kernels of another rounding
+    // (docs/numerics.md), and `kernel` tells of these. NULL in a backend that always keeps it.
     void (*fix_results)(struct lp_device *dev, bool fixed);
     // The kernel that a matmul with this weight type runs ("avx2_q4_k"), for traces and inspect.
     const char *(*matmul_kernel)(const struct lp_device *dev, lp_type type);
@@ -467,6 +491,8 @@ struct lp_backend {
     void (*head_matmul)(struct lp_device *, const struct lp_op_head_matmul *);
     void (*scan_rows)(struct lp_device *,
                       const struct lp_op_scan_rows *); // NULL: the host reads rows
+    void (*top_rows)(struct lp_device *,
+                     const struct lp_op_top_rows *); // or NULL; only beside scan_rows
     void (*add)(struct lp_device *, const struct lp_op_add *);
     void (*silu_mul)(struct lp_device *, const struct lp_op_silu_mul *);
     void (*cache_write)(struct lp_device *, const struct lp_op_cache_write *);

@@ -9,6 +9,11 @@
 static const char *const level_names[] = {"error", "warn", "info", "debug"};
 static enum lp_log_level current = LP_LOG_WARN;
 static _Thread_local bool is_muted;
+static int own_rank = -1;
+
+void lp_log_set_rank(int rank) {
+    own_rank = rank;
+}
 
 void lp_log_set_level(enum lp_log_level level) {
     current = level;
@@ -39,5 +44,8 @@ void lp_log(enum lp_log_level level, const char *format, ...) {
     vsnprintf(raw, sizeof raw, format, args);
     va_end(args);
     lp_clean_text(line, sizeof line, lp_str_from(raw));
-    fprintf(stderr, "limpid: %s: %s\n", level_names[level], line);
+    if (own_rank >= 0)
+        fprintf(stderr, "limpid: rank %d: %s: %s\n", own_rank, level_names[level], line);
+    else
+        fprintf(stderr, "limpid: %s: %s\n", level_names[level], line);
 }

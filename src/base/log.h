@@ -15,6 +15,9 @@ bool lp_log_enabled(enum lp_log_level level);
 // afterwards, and then tells its warnings.
 void lp_log_mute(bool muted);
 
+// From now on lines say that they are this rank's (-1: none), of several processes that write to one place.
+void lp_log_set_rank(int rank);
+
 void lp_log(enum lp_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

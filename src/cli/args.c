@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "cli/memory_budget.h"
+#include "cli/program_ranks.h"
 #include "cli/wrap.h"
 
 int lp_fail(const limpid_error *err) {
@@ -174,6 +175,15 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
          "stay on the CPU"},
         {"--expert-profile", LP_OPT_TEXT, &c->expert_profile, "FILE",
          "keep there which experts are used, and start with those (with --memory-budget)"},
+        {"--ranks", LP_OPT_INT, &c->ranks, "N",
+         "run the model in N processes of this machine, started with mpirun (docs/ranks.md)"},
+        {"--pipeline", LP_OPT_INT, &c->pipeline, "P",
+         "with ranks: stages that they form, each with a run of the layers (default 1)"},
+        {"--rank-timeout", LP_OPT_FLOAT, &c->rank_timeout, "S",
+         "with ranks: seconds that one waits for another in a step (default 120)"},
+        {"--shard-experts", LP_OPT_TEXT, &c->shard_experts, "HOW",
+         "with ranks: split (a part of every expert on each), whole (some experts on each), auto "
+         "(default)"},
         {"--trace", LP_OPT_TEXT, &c->trace, "FILE", "write what was decided, as JSON lines"},
         {"--log", LP_OPT_TEXT, &c->log, "LEVEL", "error, warn (default), info, debug"},
     };
@@ -208,7 +218,15 @@ int lp_common_model_options(const struct lp_common *c, const char *path,
                                       .repack = c->repack,
                                       .load = c->load,
                                       .experts = c->experts,
+                                      .ranks = lp_program_ranks,
+                                      .shard_experts = c->shard_experts,
                                       .expert_profile = c->expert_profile};
+    if (c->pipeline > INT32_MAX) {
+        lp_fail_text("--pipeline is %lld, there are not as many ranks", (long long)c->pipeline);
+        return LP_EXIT_USAGE;
+    }
+    options->pipeline = (int32_t)c->pipeline;
+    options->rank_timeout_s = c->rank_timeout;
     if (c->memory_budget && lp_memory_budget_parse("--memory-budget", c->memory_budget, path,
                                                    &options->memory_budget_bytes, &err))
         return lp_fail_setting(&err);

@@ -44,9 +44,12 @@ struct lp_common {
     const char *memory_budget, *expert_profile;   // or NULL
     const char *experts, *vram_budget;            // or NULL
     const char *pin, *huge_pages, *repack, *load; // or NULL
+    const char *shard_experts;                    // or NULL
+    int64_t pipeline, ranks;
+    double rank_timeout;
     bool deterministic, prefetch;
 };
-#define LP_N_COMMON 19
+#define LP_N_COMMON 23
 void lp_common_options(struct lp_common *common,
                        struct lp_option *rows); // fills LP_N_COMMON rows, and defaults
 

@@ -56,6 +56,7 @@ static const struct part_look {
     [LP_STEP_PART_DENSE] = {"#c7e9c0", "#000000"},
     [LP_STEP_PART_HEAD] = {"#cc6fa7", "#000000"},
     [LP_STEP_PART_WAIT] = {"#000000", "#ffffff"},
+    [LP_STEP_PART_RANKS] = {"#b2182b", "#ffffff"},
     [LP_STEP_PART_OTHER] = {"#969696", "#000000"},
     [LP_STEP_N_PARTS] = {"#d9d9d9", "#000000"},
 };

@@ -8,11 +8,14 @@
 #include "base/alloc.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/workers.h"
 #include "cli/args.h"
 #include "cli/doctor_print.h"
 #include "cli/find_model.h"
 #include "cli/model_folder.h"
 #include "cli/output_file.h"
+#include "cli/program_ranks.h"
+#include "engine/follow.h"
 #include "engine/model_file.h"
 
 enum { EXIT_HEALTHY = 0, EXIT_FAULT = 1, EXIT_COULD_NOT_RUN = 2 };
@@ -107,7 +110,9 @@ static int examine(struct visit *v) {
 
 static int parse(struct visit *v, int argc, char **argv, const char **model) {
     enum { N_OWN = 5 };
-    static const char *const taken[] = {"--threads", "--backend", "--cpu", "--log"};
+    static const char *const taken[] = {"--threads",       "--backend",     "--cpu",
+                                        "--log",           "--ranks",       "--pipeline",
+                                        "--shard-experts", "--rank-timeout"};
     struct lp_option common[LP_N_COMMON],
         options[N_OWN + LP_N_COMMON] = {
             {"--quick", LP_OPT_FLAG, &v->options.quick, NULL,
@@ -120,7 +125,7 @@ static int parse(struct visit *v, int argc, char **argv, const char **model) {
              "compare with another engine's hidden states and logits (docs/doctor.md)"},
             {"--until", LP_OPT_TEXT, &v->until, "STAGE",
              "the last stage to examine: file, weights, kernels, tokens, layers, routes, cache, "
-             "sparse, output"},
+             "ranks, sparse, output"},
         };
     size_t n = N_OWN;
     lp_common_options(&v->common, common);
@@ -141,7 +146,7 @@ static int check_settings(struct visit *v) {
     if (v->until && (!lp_stage_find(v->until, &last) || last == LP_STAGE_AGAINST))
         return lp_usage(&lp_cmd_doctor,
                         "--until is '%s', expected file, weights, kernels, tokens, layers, routes, "
-                        "cache, sparse or output",
+                        "cache, ranks, sparse or output",
                         v->until);
     if (v->until && v->options.against)
         return lp_usage(&lp_cmd_doctor, "--until ends before --against: give one of them");
@@ -158,7 +163,22 @@ static int check_settings(struct visit *v) {
         lp_fail(&err);
         return EXIT_COULD_NOT_RUN;
     }
-    v->options.n_threads = (int)c->threads;
+    if (c->pipeline > 1 && !lp_program_ranks)
+        return lp_usage(&lp_cmd_doctor, "--pipeline needs several ranks; give --ranks too");
+    if (c->pipeline < 0 || c->pipeline > LP_COMM_MAX_SIZE)
+        return lp_usage(&lp_cmd_doctor, "--pipeline is %lld, expected 1 to %d",
+                        (long long)c->pipeline, LP_COMM_MAX_SIZE);
+    if (!lp_shard_experts_parse(c->shard_experts ? c->shard_experts : "auto",
+                                &v->options.shard_experts))
+        return lp_usage(&lp_cmd_doctor, "--shard-experts is '%s', expected auto, split or whole",
+                        c->shard_experts);
+    v->options.ranks = lp_program_ranks;
+    v->options.pipeline = (int32_t)c->pipeline;
+    v->options.rank_limit_s = c->rank_timeout;
+    v->options.rank_threads = (int)c->threads;
+    v->options.n_threads = c->threads || !lp_program_ranks
+                               ? (int)c->threads
+                               : lp_ranks_threads(lp_program_ranks, lp_cpu_count());
     v->options.backend = c->backend;
     v->options.cpu_level = c->cpu_level;
     return EXIT_HEALTHY;
@@ -195,7 +215,7 @@ static int run(int argc, char **argv) {
 const struct lp_command lp_cmd_doctor = {
     "doctor",
     "[MODEL] [--quick] [--json F] [--html F] [--against DUMP] [--until STAGE] [--threads N] "
-    "[--backend NAME] [--cpu LEVEL]",
+    "[--backend NAME] [--cpu LEVEL] [--ranks N]",
     "says why a model talks nonsense: in the file, the weights, a kernel, the tokens, a route, the "
     "cache",
     run};

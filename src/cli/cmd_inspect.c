@@ -86,6 +86,21 @@ static void look_at_repacking(struct lp_inspect *in, const struct lp_common *c) 
         in->packed_bytes = bytes;
 }
 
+static void look_at_ranks(struct lp_inspect *in, const struct lp_common *c) {
+    enum lp_shard_experts experts = LP_SHARD_EXPERTS_AUTO; // parse() refused other names
+    if (!in->is_planned || c->ranks == 0) return;
+    if (c->shard_experts) lp_shard_experts_parse(c->shard_experts, &experts);
+    in->n_ranks = c->ranks;
+    in->ranks = lp_alloc((size_t)c->ranks, sizeof *in->ranks);
+    lp_status status =
+        in->ranks ? lp_rank_plan_make(in->ranks, (int32_t)c->ranks, (int32_t)c->pipeline, experts,
+                                      &in->h, &in->binding, in->dev, in->kv_type, &in->plan_error)
+                  : lp_err_memory(&in->plan_error, (size_t)c->ranks * sizeof *in->ranks, "ranks");
+    if (!status) return;
+    lp_free(in->ranks);
+    in->ranks = NULL;
+}
+
 static void look_at_text(struct lp_inspect *in) {
     struct lp_str source;
     lp_vocab_load(&in->tokenizer, in->gguf, &in->tokenizer_error);
@@ -130,6 +145,7 @@ static int inspect_file(struct lp_inspect *in, const char *given, const struct l
     look_at_model(in, c);
     look_at_budget(in, c, path);
     look_at_repacking(in, c);
+    look_at_ranks(in, c);
     look_at_text(in);
     bool sections_only = !json && (in->list_tensors || in->list_metadata);
     int result = print(in, json, sections_only);
@@ -150,9 +166,9 @@ static int inspect_file(struct lp_inspect *in, const char *given, const struct l
 static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common *c, bool *json,
                  const char **path) {
     enum { N_OWN = 5 };
-    static const char *const taken[] = {"--threads", "--backend", "--cpu",
-                                        "--ctx",     "--kv",      "--chunk",
-                                        "--log",     "--repack",  "--memory-budget"};
+    static const char *const taken[] = {
+        "--threads", "--backend", "--cpu",           "--ctx",   "--kv",       "--chunk",
+        "--log",     "--repack",  "--memory-budget", "--ranks", "--pipeline", "--shard-experts"};
     struct lp_option common[LP_N_COMMON],
         options[N_OWN + LP_N_COMMON] = {
             {"--json", LP_OPT_FLAG, json, NULL, "one JSON object on standard output"},
@@ -188,6 +204,15 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
     if (in->n_kv_tokens > INT32_MAX / 2)
         return lp_usage(&lp_cmd_inspect, "--kv-tokens is %lld, expected at most %d",
                         (long long)in->n_kv_tokens, INT32_MAX / 2);
+    enum lp_shard_experts experts;
+    if (c->ranks > LP_COMM_MAX_SIZE || c->pipeline > c->ranks)
+        return lp_usage(&lp_cmd_inspect,
+                        "--ranks is %lld and --pipeline %lld, expected at most %d ranks and no "
+                        "more stages than ranks",
+                        (long long)c->ranks, (long long)c->pipeline, LP_COMM_MAX_SIZE);
+    if (c->shard_experts && !lp_shard_experts_parse(c->shard_experts, &experts))
+        return lp_usage(&lp_cmd_inspect, "--shard-experts is '%s', expected auto, split or whole",
+                        c->shard_experts);
     enum lp_repack how;
     if (!lp_repack_parse(c->repack, &how))
         return lp_usage(&lp_cmd_inspect, "--repack is '%s', expected auto, on or off", c->repack);
@@ -210,6 +235,7 @@ static int run(int argc, char **argv) {
     else if (!status)
         status = inspect_file(in, path, &common, json);
     if (in->dev) in->dev->backend->close(in->dev);
+    lp_free(in->ranks);
     lp_free(in);
     return status;
 }

@@ -19,6 +19,7 @@
 #include "cli/args.h"
 #include "cli/find_model.h"
 #include "cli/memory_check.h"
+#include "cli/program_ranks.h"
 #include "cli/sample_options.h"
 #include "cli/size_text.h"
 #include "serve/serve.h"
@@ -51,6 +52,8 @@ static bool is_over(struct signals *s) {
 static bool take_first(struct signals *s, int *number) {
     while (sigwait(&s->set, number)) {
     }
+    // mpirun does so when a rank dies
+    if (*number == SIGTERM && !is_over(s)) limpid_ranks_doubt(lp_program_ranks);
     pthread_mutex_lock(&s->lock);
     bool serving = s->serving;
     s->stop = true;
@@ -85,7 +88,7 @@ static void *watch_signals(void *user) {
     signal(number, SIG_DFL);
     pthread_sigmask(SIG_UNBLOCK, &s->set, NULL);
     raise(number);
-    return NULL;
+    _exit(128 + number); // process 1 of a container is not ended by that
 }
 
 // Before any other thread exists: all inherit the mask.
@@ -94,6 +97,7 @@ static int signals_init(struct signals *s) {
     sigemptyset(&s->set);
     sigaddset(&s->set, SIGINT);
     sigaddset(&s->set, SIGTERM);
+    if (lp_program_ranks) sigaddset(&s->set, SIGUSR1); // what mpirun passes on
     pthread_sigmask(SIG_BLOCK, &s->set, NULL);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->changed, NULL);
@@ -108,10 +112,35 @@ static void signals_set_serving(struct signals *s, double stop_s) {
     pthread_mutex_unlock(&s->lock);
 }
 
-static void signals_wait(struct signals *s) {
+#define LOOK_S 1 // between two looks at the ranks
+#define TOLD_S 3 // that those who ask may still be told of a failure
+
+// False: the ranks that run the model have failed, for good; the reason has been printed.
+static bool ranks_are_well(limpid_engine *engine, double *failed_s) {
+    limpid_error err;
+    if (!lp_program_ranks) return true;
+    if (!limpid_engine_get_stats(engine).device_failed) return true;
+    if (*failed_s == 0 && limpid_ranks_check(lp_program_ranks, &err)) lp_fail(&err);
+    *failed_s += LOOK_S;
+    return *failed_s <= TOLD_S;
+}
+
+// Until a signal comes (true), or the ranks fail.
+static bool signals_wait(struct signals *s, limpid_engine *engine) {
+    double failed_s = 0;
+    bool well = true;
     pthread_mutex_lock(&s->lock);
-    while (!s->stop) pthread_cond_wait(&s->changed, &s->lock);
+    while (!s->stop && (well = ranks_are_well(engine, &failed_s))) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += LOOK_S;
+        if (lp_program_ranks)
+            pthread_cond_timedwait(&s->changed, &s->lock, &until);
+        else
+            pthread_cond_wait(&s->changed, &s->lock);
+    }
     pthread_mutex_unlock(&s->lock);
+    return well;
 }
 
 static void signals_release(struct signals *s) {
@@ -177,7 +206,13 @@ static int serve(struct signals *signals, const struct lp_server_options *option
            lp_server_port(server));
     fflush(stdout);
     print_welcome(options, lp_server_port(server));
-    signals_wait(signals);
+    const bool well = signals_wait(signals, options->engine);
+    if (!well) {
+        lp_fail_text("a rank has failed, so the server ends; a supervisor may start it again "
+                     "(docs/ranks.md)");
+        lp_server_stop(server);
+        return LP_EXIT_FAILURE;
+    }
     fprintf(stderr,
             "limpid: stops: running requests may go on for %g s (--drain-timeout); a second signal "
             "ends it at once\n",

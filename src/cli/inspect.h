@@ -10,6 +10,7 @@
 
 #include "model/expert_layout.h"
 #include "model/plan.h"
+#include "model/rank_plan.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -29,6 +30,8 @@ struct lp_inspect {
     struct lp_expert_layout experts;
     lp_type kv_type;
     int64_t n_sequences, n_kv_tokens; // that the plan is for
+    int64_t n_ranks;                  // --ranks; 0: not asked for
+    struct lp_rank_plan *ranks;       // [n_ranks], where they can be
     struct lp_err model_error, plan_error, tokenizer_error, template_error;
     struct lp_device *dev; // or NULL
     struct lp_tokenizer *tokenizer;

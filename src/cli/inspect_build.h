@@ -32,5 +32,6 @@ json_t *lp_inspect_tensors(struct lp_inspect_builder *b); // every tensor
 json_t *lp_inspect_binding(struct lp_inspect_builder *b);
 // inspect_memory.c
 json_t *lp_inspect_memory(struct lp_inspect_builder *b);
+json_t *lp_inspect_ranks(struct lp_inspect_builder *b);
 
 #endif

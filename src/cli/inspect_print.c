@@ -315,6 +315,58 @@ static void print_memory(const json_t *r, FILE *to) {
     json_array_foreach(json_object_get(m, "devices"), i, d) print_device(d, to);
 }
 
+// "4-7", "all" of `of` things, or "-"
+static const char *range_text(const json_t *rank, const char *key, long long of, char out[40]) {
+    const json_t *pair = json_object_get(rank, key);
+    const long long first = json_integer_value(json_array_get(pair, 0)),
+                    end = json_integer_value(json_array_get(pair, 1));
+    if (end == first)
+        snprintf(out, 40, "-");
+    else if (end - first == of)
+        snprintf(out, 40, "all");
+    else
+        snprintf(out, 40, "%lld-%lld", first, end - 1);
+    return out;
+}
+
+static long long largest_end(const json_t *ranks, const char *key) {
+    long long most = 0;
+    json_t *rank;
+    size_t i;
+    json_array_foreach(ranks, i, rank) {
+        const long long end = json_integer_value(json_array_get(json_object_get(rank, key), 1));
+        if (end > most) most = end;
+    }
+    return most;
+}
+
+static void print_ranks(const json_t *r, FILE *to) {
+    static const struct {
+        const char *key, *title;
+        int width;
+    } columns[] = {{"layers", "layers", 9},
+                   {"heads", "heads", 9},
+                   {"experts", "experts", 10},
+                   {"expert_columns", "of each", 11},
+                   {"vocabulary", "vocabulary", 15}};
+    const json_t *ranks = json_object_get(r, "ranks");
+    json_t *rank;
+    size_t i;
+    char out[40];
+    fprintf(to, "\n%-7s %5s", "ranks", "stage");
+    for (size_t c = 0; c < sizeof columns / sizeof columns[0]; c++)
+        fprintf(to, "  %-*s", columns[c].width, columns[c].title);
+    fprintf(to, "  %12s %12s\n", "weights", "KV cache");
+    json_array_foreach(ranks, i, rank) {
+        fprintf(to, "  %5lld %5lld", integer(rank, "rank"), integer(rank, "stage"));
+        for (size_t c = 0; c < sizeof columns / sizeof columns[0]; c++)
+            fprintf(to, "  %-*s", columns[c].width,
+                    range_text(rank, columns[c].key, largest_end(ranks, columns[c].key), out));
+        fprintf(to, "  %12s", SIZE(integer(rank, "weight_bytes")));
+        fprintf(to, " %12s\n", SIZE(integer(rank, "kv_bytes")));
+    }
+}
+
 void lp_inspect_print(const json_t *r, bool sections_only, FILE *to) {
     static const struct {
         const char *key;
@@ -322,7 +374,8 @@ void lp_inspect_print(const json_t *r, bool sections_only, FILE *to) {
     } sections[] = {{"facts", print_facts},     {"layers", print_layers},
                     {"tokenizer", print_text},  {"tensor_groups", print_groups},
                     {"binding", print_binding}, {"metadata", print_metadata_summary},
-                    {"kernels", print_kernels}, {"memory", print_memory}};
+                    {"kernels", print_kernels}, {"memory", print_memory},
+                    {"ranks", print_ranks}};
     print_container(r, to);
     for (size_t i = 0; !sections_only && i < sizeof sections / sizeof sections[0]; i++)
         if (json_object_get(r, sections[i].key)) sections[i].print(r, to);

@@ -210,6 +210,7 @@ static json_t *kernels_json(struct lp_inspect_builder *b) {
             lp_inspect_put(b, matmul, lp_type_info(type)->name,
                            kernel ? json_string(kernel) : json_null());
     }
+    if (backend->fix_results) backend->fix_results(in->dev, false); // as without --deterministic
     const struct lp_gguf_tensor *const *block = in->binding.blocks[0].tensor;
     const struct lp_gguf_tensor *split = block[LP_SLOT_K_B], *joint = block[LP_SLOT_KV_B];
     lp_type up = split ? split->type : joint ? joint->type : LP_TYPE_F32;
@@ -277,6 +278,7 @@ json_t *lp_inspect_report(const struct lp_inspect *in) {
     if (in->is_bound) lp_inspect_put(&b, root, "binding", lp_inspect_binding(&b));
     if (in->is_bound) lp_inspect_put(&b, root, "kernels", kernels_json(&b));
     if (in->is_planned) lp_inspect_put(&b, root, "memory", lp_inspect_memory(&b));
+    if (in->ranks) lp_inspect_put(&b, root, "ranks", lp_inspect_ranks(&b));
     if (!b.failed) return root;
     json_decref(root);
     return NULL;

@@ -6,6 +6,7 @@
 
 #include "base/fault.h"
 #include "cli/args.h"
+#include "cli/program_ranks.h"
 #include "cli/wrap.h"
 
 #define MAX_COMMANDS 6
@@ -81,7 +82,11 @@ int main(int argc, char **argv) {
         return written(LP_EXIT_OK);
     }
     const struct lp_command *command = find_command(argv[1]);
-    if (command) return written(command->run(argc - 1, argv + 1));
+    if (command) {
+        const int status = lp_program_ranks_begin(argc, argv);
+        if (status >= 0) return status;
+        return lp_program_ranks_end(written(command->run(argc - 1, argv + 1)));
+    }
     fprintf(stderr, "limpid: unknown command '%s'; limpid --help lists them\n", argv[1]);
     return LP_EXIT_USAGE;
 }

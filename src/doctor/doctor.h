@@ -10,7 +10,9 @@
 #ifndef LP_DOCTOR_DOCTOR_H
 #define LP_DOCTOR_DOCTOR_H
 
+#include "dist/sharding.h"
 #include "doctor/report.h"
+#include "limpid.h"
 
 struct lp_doctor_options {
     const char *path;      // any part of a split set
@@ -20,6 +22,13 @@ struct lp_doctor_options {
     bool quick;            // samples of layers and rows, short prompts: seconds on any size
     const char *against;   // dump of another engine, or NULL
     int n_stages;          // examine the first so many of enum lp_stage; 0 = all
+    // The ranks that would run the model together, of which this is rank 0, or NULL. Each is examined
+    // on its own, and all of them together.
+    limpid_ranks *ranks;
+    int rank_threads; // of each of the others; 0 = its share of its host's cores
+    int32_t pipeline; // stages that they form; 0 = 1
+    enum lp_shard_experts shard_experts;
+    double rank_limit_s; // that one waits for another in a step; 0: LP_COMM_LIMIT_S
     // Progress: a stage begins, which may take that long (0: a moment), the whole examination first
     // as LP_N_STAGES; a check has ended.
     void (*on_stage)(void *user, enum lp_stage stage, double expected_s);

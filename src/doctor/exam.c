@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "base/workers.h"
+#include "engine/follow.h"
 
 #define READ_BYTES_S 1.5e8 // of the weights stage, a thread
 #define QUICK_READ_BYTES 4e8
@@ -35,20 +36,24 @@ int32_t lp_exam_layer_of(const struct lp_gguf_tensor *tensor) {
     return i > 4 && i < tensor->name.len && tensor->name.data[i] == '.' ? layer : -1;
 }
 
-static lp_status open_devices(struct lp_exam *exam, struct lp_err *err) {
+lp_status lp_exam_open_devices(struct lp_exam *exam, struct lp_err *err) {
     const struct lp_doctor_options *o = exam->options;
     const struct lp_backend *fast;
     lp_status status = lp_backend_choose(&fast, o->backend, err);
     if (status) return status;
     struct lp_device_options options = {.n_threads = o->n_threads,
                                         .cpu_level = o->cpu_level ? o->cpu_level : "auto"};
+    if (o->ranks) {
+        options.number = lp_comm_local_rank(o->ranks->comm);
+        options.pin = LP_PIN_NONE; // others may take the same cores
+    }
     status = fast->open(&exam->fast, &options, err);
     return status ? status : lp_backend_ref.open(&exam->ref, &options, err);
 }
 
 // Both labs, where the file may be run at all. What hinders that has been said by the file stage or
 // the weights stage; if not, it is said here.
-static lp_status open_labs(struct lp_exam *exam, struct lp_err *err) {
+lp_status lp_exam_open_labs(struct lp_exam *exam, struct lp_err *err) {
     struct lp_err why = {0};
     if (!exam->bound || exam->weights_bad) return LP_OK;
     int64_t context = exam->h.n_context < LAB_CONTEXT ? exam->h.n_context : LAB_CONTEXT;
@@ -91,21 +96,24 @@ static const struct {
     enum lp_stage stage;
     stage_fn run;
 } stages[] = {
-    {LP_STAGE_FILE, lp_check_file},       {LP_STAGE_WEIGHTS, lp_check_weights},
-    {LP_STAGE_WEIGHTS, open_labs},        {LP_STAGE_KERNELS, lp_check_kernels},
-    {LP_STAGE_TOKENS, lp_check_tokens},   {LP_STAGE_LAYERS, lp_check_layers},
-    {LP_STAGE_ROUTES, lp_check_routes},   {LP_STAGE_CACHE, lp_check_cache},
-    {LP_STAGE_SPARSE, lp_check_sparse},   {LP_STAGE_OUTPUT, lp_check_output},
-    {LP_STAGE_AGAINST, lp_check_against},
+    {LP_STAGE_FILE, lp_check_file},        {LP_STAGE_WEIGHTS, lp_check_weights},
+    {LP_STAGE_WEIGHTS, lp_exam_open_labs}, {LP_STAGE_KERNELS, lp_check_kernels},
+    {LP_STAGE_TOKENS, lp_check_tokens},    {LP_STAGE_LAYERS, lp_check_layers},
+    {LP_STAGE_ROUTES, lp_check_routes},    {LP_STAGE_CACHE, lp_check_cache},
+    {LP_STAGE_RANKS, lp_check_ranks},      {LP_STAGE_SPARSE, lp_check_sparse},
+    {LP_STAGE_OUTPUT, lp_check_output},    {LP_STAGE_AGAINST, lp_check_against},
 };
 
 static lp_status examine(struct lp_exam *exam, struct lp_err *err) {
-    lp_status status = open_devices(exam, err);
+    lp_status status = lp_exam_open_devices(exam, err);
     for (size_t i = 0; i < sizeof stages / sizeof stages[0] && !status; i++) {
         if (stages[i].stage == LP_STAGE_AGAINST && !exam->options->against) continue;
+        if (stages[i].stage == LP_STAGE_RANKS && !exam->options->ranks) continue;
         if (i > 0 && !exam->gguf) break; // nothing that could be read
         if (exam->options->n_stages && (int)stages[i].stage >= exam->options->n_stages) continue;
         status = stages[i].run(exam, err);
+        if (stages[i].stage == LP_STAGE_RANKS && lp_comm_failed(exam->options->ranks->comm, NULL))
+            break; // the process ends soon: what is known is to be reported now
         if (stages[i].stage == LP_STAGE_OUTPUT && !status) lp_sparse_accuse(exam);
         if (stages[i].stage != LP_STAGE_FILE || status || !exam->gguf) continue;
         if (exam->options->on_stage)
@@ -114,7 +122,7 @@ static lp_status examine(struct lp_exam *exam, struct lp_err *err) {
     return status;
 }
 
-static void release(struct lp_exam *exam) {
+void lp_exam_free(struct lp_exam *exam) {
     lp_lab_free(exam->fast_lab);
     lp_lab_free(exam->ref_lab);
     lp_tokenizer_free(exam->tokenizer);
@@ -145,7 +153,7 @@ lp_status lp_doctor_run(struct lp_report **out, const struct lp_doctor_options *
     lp_status status = examine(exam, err);
     if (!status) status = lp_report_close(report, err);
     report->seconds = (double)(lp_clock_ns() - start) * 1e-9;
-    release(exam);
+    lp_exam_free(exam);
     if (status)
         lp_report_free(report);
     else

@@ -56,6 +56,12 @@ void lp_exam_suspect(struct lp_exam *exam, const struct lp_suspect *suspect);
 // The layer of a tensor's name, or -1.
 int32_t lp_exam_layer_of(const struct lp_gguf_tensor *tensor);
 
+// The devices; once the file stage has run, the labs on them, where the file may be run at all. Freeing of all
+// that it has.
+lp_status lp_exam_open_devices(struct lp_exam *exam, struct lp_err *err);
+lp_status lp_exam_open_labs(struct lp_exam *exam, struct lp_err *err);
+void lp_exam_free(struct lp_exam *exam);
+
 // The stages. Each notes its checks and faults; an error is one of the examination itself.
 lp_status lp_check_file(struct lp_exam *exam, struct lp_err *err);    // opens gguf, h, bound
 lp_status lp_check_weights(struct lp_exam *exam, struct lp_err *err); // suspects, weights_*
@@ -64,6 +70,7 @@ lp_status lp_check_tokens(struct lp_exam *exam, struct lp_err *err); // makes to
 lp_status lp_check_layers(struct lp_exam *exam, struct lp_err *err);
 lp_status lp_check_routes(struct lp_exam *exam, struct lp_err *err);
 lp_status lp_check_cache(struct lp_exam *exam, struct lp_err *err);
+lp_status lp_check_ranks(struct lp_exam *exam, struct lp_err *err); // with options->ranks
 lp_status lp_check_sparse(struct lp_exam *exam, struct lp_err *err);
 lp_status lp_check_output(struct lp_exam *exam, struct lp_err *err); // resolves the suspects
 void lp_sparse_accuse(struct lp_exam *exam); // behind the output stage: `blind`

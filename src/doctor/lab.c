@@ -6,9 +6,6 @@
 
 #include "base/alloc.h"
 
-// The doctor's own stage reads the weights; a lab looks at no more than a sample of them.
-#define CHECK_WHOLE_BYTES ((uint64_t)64 << 20)
-
 struct lp_lab {
     struct lp_model *model;
     struct lp_kv *kv;
@@ -20,7 +17,7 @@ static lp_status open_parts(struct lp_lab *lab, const struct lp_gguf *gguf, stru
                             int n_threads, lp_type kv_type, struct lp_err *err) {
     lp_status status = lp_model_load(
         &lab->model, gguf, dev,
-        &(struct lp_load){.n_threads = n_threads, .check_bytes = CHECK_WHOLE_BYTES}, err);
+        &(struct lp_load){.n_threads = n_threads, .check_bytes = LP_LAB_CHECK_BYTES}, err);
     if (status) return status;
     int32_t n = lp_model_kv_count(lab->model, false);
     struct lp_kv_layer *layers = lp_alloc((size_t)n, sizeof *layers);

@@ -5,6 +5,9 @@
 
 #include "model/model.h"
 
+// The doctor's own stage reads the weights; loading a larger file looks at no more than a sample of them.
+#define LP_LAB_CHECK_BYTES ((uint64_t)64 << 20)
+
 struct lp_lab;
 
 // Loads the file onto a device (not owned; it must outlive the lab). Weights stay mapped. The cache

@@ -12,8 +12,8 @@
 #include "doctor/report_view.h"
 
 static const char *const stage_names[LP_N_STAGES] = {"file",   "weights", "kernels", "tokens",
-                                                     "layers", "routes",  "cache",   "sparse",
-                                                     "output", "against"};
+                                                     "layers", "routes",  "cache",   "ranks",
+                                                     "sparse", "output",  "against"};
 static const char *const outcome_names[] = {"ok", "note", "fault", "follows", "skipped"};
 
 const char *lp_stage_name(enum lp_stage stage) {
@@ -43,6 +43,7 @@ static const unsigned explained_by[LP_N_STAGES] = {
     [LP_STAGE_LAYERS] = BIT(KERNELS),
     [LP_STAGE_ROUTES] = BIT(KERNELS) | BIT(LAYERS),
     [LP_STAGE_CACHE] = BIT(KERNELS) | BIT(LAYERS) | BIT(ROUTES),
+    [LP_STAGE_RANKS] = BIT(FILE) | BIT(KERNELS) | BIT(LAYERS) | BIT(ROUTES),
     [LP_STAGE_SPARSE] = BIT(FILE) | BIT(WEIGHTS) | BIT(KERNELS) | BIT(LAYERS) | BIT(ROUTES),
     [LP_STAGE_OUTPUT] = BIT(FILE) | BIT(WEIGHTS) | BIT(KERNELS) | BIT(TOKENS) | BIT(LAYERS) |
                         BIT(ROUTES) | BIT(CACHE) | BIT(SPARSE),

@@ -21,6 +21,7 @@ enum lp_stage {
     LP_STAGE_LAYERS,  // every operation against ref, layer by layer
     LP_STAGE_ROUTES,  // expanded, absorbed, sparse below top-k
     LP_STAGE_CACHE,   // chunked, cached, batched, restored
+    LP_STAGE_RANKS,   // several processes that run the model together
     LP_STAGE_SPARSE,  // what the indexer selects
     LP_STAGE_OUTPUT,  // what the model says
     LP_STAGE_AGAINST, // another engine's dump

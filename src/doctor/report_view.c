@@ -36,6 +36,7 @@ const char *lp_report_view_stage(enum lp_stage stage) {
         [LP_STAGE_LAYERS] = "every operation of every layer, against its definition",
         [LP_STAGE_ROUTES] = "the forms of attention, against each other",
         [LP_STAGE_CACHE] = "in chunks, cached, beside others and restored, against whole",
+        [LP_STAGE_RANKS] = "the ranks, each on its own and against each other",
         [LP_STAGE_SPARSE] = "the keys that the indexer selects",
         [LP_STAGE_OUTPUT] = "what the model says",
         [LP_STAGE_AGAINST] = "another engine's dump",

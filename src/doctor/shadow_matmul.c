@@ -209,7 +209,8 @@ static void ref_token(struct lp_device *ref, const struct lp_op_experts *op, int
                       float *want) {
     int64_t n_in = op->gate->n_in, width = op->gate->n_out;
     for (int32_t j = 0; j < op->n_used; j++) {
-        struct lp_shadow_run mat = {op->ids[t * op->n_used + j], 1};
+        struct lp_shadow_run mat = {op->ids[t * op->n_used + j] - op->first_expert, 1};
+        if (mat.first < 0 || mat.first >= op->gate->n_mats) continue; // another rank's
         const struct lp_weight *weights[2] = {op->gate, op->up};
         float *results[2] = {b->gate, b->up};
         for (int i = 0; i < 2; i++) {

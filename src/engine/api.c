@@ -7,6 +7,7 @@
 #include "base/workers.h"
 #include "engine/engine.h"
 #include "engine/open_options.h"
+#include "engine/follow.h"
 #include "model/cost.h"
 #include "model/expert_cache.h"
 
@@ -70,7 +71,8 @@ static lp_status repack(limpid_model *m, const limpid_model_options *o,
                         const struct lp_open_options *open, struct lp_err *err) {
     const struct lp_model *w = m->weights;
     const enum lp_repack how = open->repack;
-    const uint64_t bytes = lp_model_packed_bytes(w), left = lp_memory_available();
+    const uint64_t n_here = o->ranks ? (uint64_t)lp_comm_local_size(o->ranks->comm) : 1;
+    const uint64_t bytes = lp_model_packed_bytes(w), left = lp_memory_available() / n_here;
     const bool copies =
         o->memory_budget_bytes || o->prefetch || lp_cost_memory_bytes(&w->h, &w->binding, true) > 0;
     lp_status status = LP_OK;
@@ -112,7 +114,10 @@ static lp_status open_weights(limpid_model *m, const limpid_model_options *o, st
                                                  .check_bytes = limited ? 0 : LP_CHECK_WHOLE_BYTES,
                                                  .dummy = open.dummy,
                                                  .expert_dev = m->expert_dev,
-                                                 .weight_bytes = left_for_weights(&open, o)},
+                                                 .weight_bytes = left_for_weights(&open, o),
+                                                 .ranks = o->ranks ? o->ranks->comm : NULL,
+                                                 .n_stages = o->pipeline,
+                                                 .shard_experts = open.shard_experts},
                                err);
     if (!status && limited) status = lp_model_limit_memory(m->weights, &budget, err);
     return status ? status : repack(m, o, &open, err);
@@ -122,7 +127,7 @@ static lp_status open_model(limpid_model *m, const char *path, const limpid_mode
                             struct lp_err *err) {
     struct lp_str name = {"", 0};
     bool found;
-    m->n_threads = o->n_threads ? o->n_threads : lp_cpu_count();
+    m->n_threads = lp_open_options_threads(o);
     lp_status status = o->vocab_only ? lp_model_file_describe(&m->file, path, err)
                                      : lp_model_file_open(&m->file, path, m->n_threads, err);
     m->gguf = m->file.gguf;
@@ -139,12 +144,27 @@ static lp_status open_model(limpid_model *m, const char *path, const limpid_mode
     return m->name ? LP_OK : lp_err_memory(err, name.len, "the model's name");
 }
 
+// On several ranks: all open it, or none.
+static lp_status open_with_ranks(limpid_model *m, const char *path, const limpid_model_options *o,
+                                 struct lp_err *err) {
+    if (!o->ranks || o->vocab_only) return open_model(m, path, o, err);
+    const bool leads = limpid_ranks_rank(o->ranks) == 0;
+    lp_status status = leads ? lp_ranks_open(o->ranks, path, o, &m->rank_number, err) : LP_OK;
+    if (status) return status;
+    m->ranks = o->ranks;
+    lp_comm_set_limit(o->ranks->comm, o->rank_timeout_s);
+    status = lp_ranks_agree(o->ranks, open_model(m, path, o, err), err);
+    if (!status) status = lp_ranks_compare(o->ranks, m, err);
+    return status ? status : lp_model_join(m->weights, err);
+}
+
 limpid_status limpid_model_open(limpid_model **out, const char *path,
                                 const limpid_model_options *options, limpid_error *err) {
     limpid_model_options defaults = limpid_model_default_options();
     limpid_model *m = lp_alloc(1, sizeof *m);
     if (!m) return lp_public(lp_err_memory(lp_err_of(err), sizeof *m, "the model"));
-    lp_status status = open_model(m, path, options ? options : &defaults, lp_err_of(err));
+    struct lp_err own, *why = err ? lp_err_of(err) : &own; // what ranks tell one another
+    lp_status status = open_with_ranks(m, path, options ? options : &defaults, why);
     if (status) {
         limpid_model_close(m);
         return lp_public(status);
@@ -155,6 +175,8 @@ limpid_status limpid_model_open(limpid_model **out, const char *path,
 
 void limpid_model_close(limpid_model *m) {
     if (!m) return;
+    if (limpid_ranks_rank(m->ranks) == 0 && m->ranks)
+        lp_ranks_close(m->ranks, LP_RANKS_MODEL, m->rank_number);
     lp_model_free(m->weights);
     if (m->dev) m->dev->backend->close(m->dev);
     if (m->expert_dev) m->expert_dev->backend->close(m->expert_dev);

@@ -38,6 +38,8 @@ struct lp_batch {
     bool *bad, *bad_rows;                       // [max_batch_tokens], of logit rows, of all rows
     bool *greedy;                               // [max_batch_tokens], of logit rows
     int32_t *largest;                           // the same: lp_step.largest
+    struct lp_step_draw *draws;                 // the same
+    const struct lp_top_row **tops;             // the same: lp_step.tops
     struct lp_span *spans;                      // [max_seqs], and so on
     struct part *parts;
     int32_t *kept, *drafts; // drafts: [max_seqs, LP_MAX_DRAFT]
@@ -58,13 +60,16 @@ lp_status lp_batch_new(struct lp_batch **out, const limpid_engine *e, struct lp_
     b->bad_rows = lp_alloc(rows, sizeof *b->bad_rows);
     b->greedy = lp_alloc(rows, sizeof *b->greedy);
     b->largest = lp_alloc(rows, sizeof *b->largest);
+    b->draws = lp_alloc(rows, sizeof *b->draws);
+    b->tops = lp_alloc(rows, sizeof *b->tops);
     b->spans = lp_alloc(seqs, sizeof *b->spans);
     b->parts = lp_alloc(seqs, sizeof *b->parts);
     b->kept = lp_alloc(seqs, sizeof *b->kept);
     b->drafts = lp_alloc(seqs, LP_MAX_DRAFT * sizeof *b->drafts);
     b->drafting = lp_alloc(seqs, sizeof *b->drafting);
     if (b->tokens && b->logit_rows && b->next_tokens && b->bad && b->bad_rows && b->greedy &&
-        b->largest && b->spans && b->parts && b->kept && b->drafts && b->drafting) {
+        b->largest && b->draws && b->tops && b->spans && b->parts && b->kept && b->drafts &&
+        b->drafting) {
         *out = b;
         return LP_OK;
     }
@@ -74,8 +79,9 @@ lp_status lp_batch_new(struct lp_batch **out, const limpid_engine *e, struct lp_
 
 void lp_batch_free(struct lp_batch *b) {
     if (!b) return;
-    void *blocks[] = {b->tokens,  b->logit_rows, b->next_tokens, b->bad,  b->bad_rows, b->greedy,
-                      b->largest, b->spans,      b->parts,       b->kept, b->drafts,   b->drafting};
+    void *blocks[] = {b->tokens, b->logit_rows, b->next_tokens, b->bad,     b->bad_rows,
+                      b->greedy, b->largest,    b->draws,       b->tops,    b->spans,
+                      b->parts,  b->kept,       b->drafts,      b->drafting};
     for (size_t i = 0; i < sizeof blocks / sizeof blocks[0]; i++) lp_free(blocks[i]);
     lp_free(b);
 }
@@ -87,10 +93,10 @@ static bool wants_prompt_logits(const struct lp_seq *seq) {
            seq->n_computed < seq->n_prompt && seq->n_tokens == seq->n_prompt;
 }
 
-// Whether the largest id of each of its logit rows is all that is wanted of them.
-static bool wants_largest(const limpid_engine *e, const struct lp_seq *seq) {
+// Whether a token of each of its logit rows is all that is wanted of them.
+static bool wants_token(const limpid_engine *e, const struct lp_seq *seq) {
     return !seq->constraint && seq->request->options.n_logprobs < 0 && !wants_prompt_logits(seq) &&
-           !lp_trace_is_full(e->trace) && lp_sampler_is_plain_greedy(seq->sampler);
+           !lp_trace_is_full(e->trace);
 }
 
 static void add_part(const limpid_engine *e, struct lp_batch *b, struct lp_seq *seq) {
@@ -108,9 +114,14 @@ static void add_part(const limpid_engine *e, struct lp_batch *b, struct lp_seq *
     if (seq->n_draft)
         memcpy(b->tokens + b->n_rows + n_known, seq->drafts,
                (size_t)seq->n_draft * sizeof *b->tokens);
+    const bool token = p->n_logits > 0 && wants_token(e, seq);
     for (int64_t i = 0; i < p->n_logits; i++) {
         b->logit_rows[b->n_logits + i] = (int32_t)(b->n_rows + n - p->n_logits + i);
-        b->greedy[b->n_logits + i] = wants_largest(e, seq);
+        b->greedy[b->n_logits + i] = token && lp_sampler_is_plain_greedy(seq->sampler);
+        b->draws[b->n_logits + i] =
+            (struct lp_step_draw){.scale = token ? lp_sampler_top_scale(seq->sampler) : 0,
+                                  .who = seq->sampler,
+                                  .enough = lp_sampler_top_is_enough};
     }
     b->spans[b->n_parts] = (struct lp_span){.sequence = seq->number,
                                             .pages = &seq->pages,
@@ -157,13 +168,16 @@ static lp_status find_allowed(limpid_engine *e, struct part *p, struct lp_err *e
     return !status && p->ended ? lp_output_end(seq, "stop", err) : status;
 }
 
-// From one row of logits, or from what the device found to be the largest; -1: it did not look.
+// From one row of logits, or from what the device found: the largest (-1: it did not look), or some (NULL:
+// the same).
 static lp_status one_token(limpid_engine *e, struct part *p, const float *logits, int32_t largest,
-                           bool drafted, struct lp_err *err) {
+                           const struct lp_top_row *top, bool drafted, struct lp_err *err) {
     struct lp_seq *seq = p->seq;
     struct lp_history history = {seq->tokens, seq->n_prompt, seq->n_tokens};
     const uint32_t *allowed = seq->constraint ? lp_constraint_allowed(seq->constraint) : NULL;
-    int32_t id = largest >= 0 ? largest : lp_sampler_pick(seq->sampler, logits, &history, allowed);
+    int32_t id = largest >= 0 ? largest
+                 : top        ? lp_sampler_pick_top(seq->sampler, top)
+                              : lp_sampler_pick(seq->sampler, logits, &history, allowed);
     lp_status status = seq->constraint ? lp_constraint_accept(seq->constraint, id, err) : LP_OK;
     if (!status) status = lp_output_token(seq, id, logits, &p->ended, err);
     if (status) return status;
@@ -181,6 +195,8 @@ static lp_status sample(limpid_engine *e, struct part *p, struct lp_err *err) {
     const float *logits = e->logits + (p->first_logit + p->n_logits - 1 - n_draft) * n_vocab;
     const bool *bad = e->batch->bad + p->first_logit + p->n_logits - 1 - n_draft;
     const int32_t *largest = e->batch->largest + p->first_logit + p->n_logits - 1 - n_draft;
+    const struct lp_top_row *const *tops =
+        e->batch->tops + p->first_logit + p->n_logits - 1 - n_draft;
     if (seq->request->options.max_tokens == 0) {
         p->ended = true;
         return lp_output_end(seq, "length", err);
@@ -190,7 +206,7 @@ static lp_status sample(limpid_engine *e, struct part *p, struct lp_err *err) {
     for (int32_t i = 0;; i++, logits += n_vocab) {
         p->has_bad = bad[i]; // a void row may be bad, one that is used may not
         if (p->has_bad) return LP_OK;
-        status = one_token(e, p, logits, largest[i], i < n_draft, err);
+        status = one_token(e, p, logits, largest[i], tops[i], i < n_draft, err);
         if (!status) status = find_allowed(e, p, err);
         if (status || p->ended || i == n_draft) return status;
         if (seq->tokens[seq->n_tokens - 1] != seq->drafts[i]) return LP_OK;
@@ -334,6 +350,14 @@ static void fail_all(limpid_engine *e, const struct lp_err *err) {
         if (e->batch->parts[i].request) end_request_of(e, &e->batch->parts[i], err);
 }
 
+static void fail_step(limpid_engine *e, const struct lp_err *err) {
+    e->live.device_failed = lp_runner_has_failed(e->runner);
+    pthread_mutex_lock(&e->lock); // health tells it before any request does
+    e->stats.device_failed = e->live.device_failed;
+    pthread_mutex_unlock(&e->lock);
+    fail_all(e, err);
+}
+
 // Before the step runs, so that a step that crashes has been told of.
 static void trace_schedule(limpid_engine *e) {
     const struct lp_batch *b = e->batch;
@@ -370,18 +394,15 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
                            .greedy = b->greedy,
                            .never = e->model->never,
                            .largest = b->largest,
+                           .draws = b->draws,
+                           .tops = b->tops,
                            .bad = b->bad,
                            .bad_rows = b->bad_rows};
     while (LP_FAULT("hang-in-step") && e->live.steps >= 3) poll(NULL, 0, 1000);
     if (!status) status = lp_runner_step(e->runner, &step, &e->settings, &why);
     if (LP_FAULT("crash-in-step")) raise(SIGSEGV);
     if (status) {
-        const struct lp_backend *backend = e->model->dev->backend;
-        e->live.device_failed = backend->failed && backend->failed(e->model->dev, NULL) != LP_OK;
-        pthread_mutex_lock(&e->lock); // health tells it before any request does
-        e->stats.device_failed = e->live.device_failed;
-        pthread_mutex_unlock(&e->lock);
-        fail_all(e, &why);
+        fail_step(e, &why);
         return;
     }
     for (int32_t i = 0; i < b->n_parts;
@@ -400,6 +421,10 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
         status = draft(e, &step, &why);
         draft_ns = lp_clock_ns() - from;
         if (status) lp_log(LP_LOG_ERROR, "drafting failed: %s", why.text);
+        if (status && lp_runner_has_failed(e->runner)) {
+            fail_step(e, &why);
+            return;
+        }
     }
     for (int32_t i = 0; i < b->n_parts; i++)
         if (b->parts[i].has_bad) explain_bad(e, &b->parts[i]);

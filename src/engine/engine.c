@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/follow.h"
 #include "engine/sampler.h"
 
 // ---- making
@@ -41,25 +42,64 @@ static void take_settings(limpid_engine *e, const limpid_engine_options *o,
     e->step_log.began_ns = lp_clock_ns();
 }
 
-static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct lp_err *err) {
+// On another rank than 0 an engine runs what that one's does, and decides nothing.
+static bool follows(const limpid_engine *e) {
+    return e->model->weights->ranks && lp_comm_rank(e->model->weights->ranks) > 0;
+}
+
+static lp_status check_ranks(const limpid_engine *e, const limpid_engine_options *o,
+                             struct lp_err *err) {
+    if (!o->speculate || !e->model->weights || e->model->weights->part.n_stages <= 1) return LP_OK;
+    return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                      "speculation does not work in a pipeline of stages yet; leave --speculate "
+                      "or --pipeline out");
+}
+
+static lp_status take_rank_times(limpid_engine *e, struct lp_err *err) {
+    const struct lp_comm *ranks = e->model->weights->ranks;
+    if (!ranks) return LP_OK;
+    const size_t n = (size_t)lp_comm_size(ranks);
+    e->rank_times = lp_alloc(n, sizeof *e->rank_times);
+    return e->rank_times ? LP_OK
+                         : lp_err_memory(err, n * sizeof *e->rank_times, "the ranks' times");
+}
+
+// Cache and buffers.
+static lp_status take_memory(limpid_engine *e, const limpid_engine_options *o,
+                             struct lp_engine_settings *s, struct lp_err *err) {
     struct lp_model *w = e->model->weights;
-    struct lp_engine_settings s;
     struct lp_kv_layer layers[LP_MAX_LAYERS]; // the MTP layer is one of n_blocks
-    lp_status status = lp_engine_settings_make(&s, e->model, o, err);
+    lp_status status = check_ranks(e, o, err);
+    if (!status) status = lp_engine_settings_make(s, e->model, o, err);
     if (status) return status;
-    take_settings(e, o, &s);
-    bool with_mtp = s.speculate > 0;
+    take_settings(e, o, s);
+    bool with_mtp = s->speculate > 0;
     if (e->n_context > w->h.n_context)
         lp_log(LP_LOG_WARN,
                "the context of %lld tokens is longer than the %lld that the model was trained for",
                (long long)e->n_context, (long long)w->h.n_context);
     lp_model_kv_layers(w, with_mtp, layers);
-    status = lp_kv_new(&e->kv, e->model->dev, layers, lp_model_kv_count(w, with_mtp), s.kv_type,
+    status = lp_kv_new(&e->kv, e->model->dev, layers, lp_model_kv_count(w, with_mtp), s->kv_type,
                        e->n_kv_tokens, err);
     if (!status)
         status =
             lp_runner_new(&e->runner, w, e->kv, e->max_batch_tokens, e->n_context, with_mtp, err);
-    if (!status) status = open_store(e, o, &s, err);
+    if (!status) status = lp_ranks_init(e->runner, e->rank_number, err);
+    if (!status) status = take_rank_times(e, err);
+    return status;
+}
+
+// Collective where there are ranks: all that may fail on one of them alone comes before.
+static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct lp_err *err) {
+    struct lp_engine_settings s;
+    lp_status status = take_memory(e, o, &s, err);
+    if (e->model->ranks) {
+        status = lp_ranks_agree(e->model->ranks, status, err);
+        if (!status) status = lp_ranks_join_caches(e->runner, err);
+    }
+    // The kernels that a store's fingerprint and the trace name are those of the steps to come.
+    if (!status) lp_runner_fix_results(e->runner, o->deterministic);
+    if (!status && !follows(e)) status = open_store(e, o, &s, err);
     if (!status) status = lp_prefix_new(&e->prefix, e->kv, e->store, err);
     if (!status) status = lp_sched_init(&e->sched, e->max_seqs, err);
     if (!status) status = lp_batch_new(&e->batch, e, err);
@@ -68,6 +108,21 @@ static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct
     e->live.page_tokens = LP_KV_PAGE_TOKENS;
     e->stats = e->live;
     return status;
+}
+
+// On several ranks: all make it, or none.
+static lp_status set_up_with_ranks(limpid_engine *e, const limpid_engine_options *o,
+                                   struct lp_err *err) {
+    limpid_ranks *ranks = e->model->ranks;
+    if (!ranks) return set_up(e, o, err);
+    lp_status status = LP_OK;
+    if (!follows(e)) {
+        status = lp_ranks_make(ranks, e->model->rank_number, o, &e->rank_number, err);
+        if (status) return status;
+        e->has_ranks = true;
+    }
+    status = set_up(e, o, err);
+    return lp_ranks_agree(ranks, status, err);
 }
 
 limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
@@ -79,7 +134,8 @@ limpid_status limpid_engine_new(limpid_engine **out, limpid_model *model,
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->work, NULL);
     pthread_cond_init(&e->turn, NULL);
-    lp_status status = set_up(e, options ? options : &defaults, lp_err_of(err));
+    struct lp_err own, *why = err ? lp_err_of(err) : &own;
+    lp_status status = set_up_with_ranks(e, options ? options : &defaults, why);
     if (status) {
         limpid_engine_free(e, NULL);
         return lp_public(status);
@@ -92,6 +148,7 @@ limpid_status limpid_engine_free(limpid_engine *e, limpid_error *err) {
     if (!e) return LIMPID_OK;
     limpid_engine_stop(e);
     if (e->batch) lp_engine_sweep(e); // requests that were freed and not yet seen
+    if (e->has_ranks) lp_ranks_close(e->model->ranks, LP_RANKS_ENGINE, e->rank_number);
     lp_batch_free(e->batch);
     lp_sched_release(&e->sched);
     lp_prefix_free(e->prefix);
@@ -100,6 +157,7 @@ limpid_status limpid_engine_free(limpid_engine *e, limpid_error *err) {
     lp_kv_free(e->kv);
     lp_status status = lp_trace_close(e->trace, lp_err_of(err));
     lp_free(e->logits);
+    lp_free(e->rank_times);
     pthread_cond_destroy(&e->work);
     pthread_cond_destroy(&e->turn);
     pthread_mutex_destroy(&e->lock);

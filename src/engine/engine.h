@@ -20,6 +20,7 @@
 #include "kv/prefix.h"
 #include "limpid.h"
 #include "model/model.h"
+#include "model/ranks.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -51,10 +52,14 @@ struct limpid_model {
     int n_threads;
     bool *never; // [n_vocab]: ids that are never generated
     struct lp_grammar_cache *grammars;
+    limpid_ranks *ranks; // or NULL
+    int32_t rank_number; // of the model among theirs
 };
 
 struct limpid_engine {
     limpid_model *model;
+    int32_t rank_number; // of the engine, where the model has ranks
+    bool has_ranks;      // which are to be told of its end
     struct lp_kv *kv;
     struct lp_store *store;   // or NULL
     struct lp_prefix *prefix; // always there; empty with no_prefix_cache
@@ -89,6 +94,7 @@ struct limpid_engine {
     limpid_engine_stats live;  // with the turn
     limpid_engine_stats stats; // its copy of the last step, under lock
     struct lp_step_log step_log;
+    struct lp_rank_times *rank_times; // [ranks], a copy of the last step's, under lock; or NULL
 };
 
 struct limpid_sequence {

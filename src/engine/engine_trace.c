@@ -1,12 +1,29 @@
 // What the trace tells of an engine: its facts when it is made, and what becomes of sequences.
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "engine/request.h"
+#include "model/shard.h"
 #include "trace/crash.h"
 
 // ---- facts
+
+// Ranks of one host have one monotonic clock; wall clocks bring hosts together roughly.
+static void trace_process(const limpid_engine *e) {
+    const struct lp_comm *ranks = e->model->weights->ranks;
+    const int32_t rank = ranks ? lp_comm_rank(ranks) : 0;
+    const uint64_t start_ns = lp_trace_start_ns(e->trace), passed_ns = lp_clock_ns() - start_ns;
+    struct lp_trace_process event = {.rank = rank,
+                                     .n_ranks = ranks ? lp_comm_size(ranks) : 1,
+                                     .pid = getpid(),
+                                     .monotonic_us = (int64_t)(start_ns / 1000),
+                                     .wall_us = (int64_t)((lp_clock_wall_ns() - passed_ns) / 1000)};
+    lp_trace_copy(event.host, sizeof event.host, ranks ? lp_comm_host(ranks, rank) : NULL);
+    lp_trace_emit_process(e->trace, &event);
+}
 
 static void trace_model(const limpid_engine *e) {
     const struct lp_model *w = e->model->weights;
@@ -53,8 +70,11 @@ static void trace_kernels(const limpid_engine *e) {
         return;
     }
     for (int i = 0; i < (w->h.top_k ? 3 : 2); i++)
-        trace_kernel(e, mla_ops[i], "",
-                     dev->backend->kernel(dev, mla_ops[i], cache, w->layers[0].mla.k_up.type).name);
+        trace_kernel(
+            e, mla_ops[i], "",
+            dev->backend
+                ->kernel(dev, mla_ops[i], cache, w->layers[lp_shard_layers(w).first].mla.k_up.type)
+                .name);
 }
 
 // Opening the trace empties its file, so that must not be the model.
@@ -73,6 +93,7 @@ lp_status lp_engine_open_trace(limpid_engine *e, const char *path, struct lp_err
     if (status) return status;
     e->settings.trace = e->trace;
     if (lp_trace_is_full(e->trace)) e->settings.clock = &e->step_clock;
+    trace_process(e);
     trace_model(e);
     trace_kernels(e);
     return LP_OK;

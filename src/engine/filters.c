@@ -73,6 +73,7 @@ static uint32_t key_of(float value) {
 struct enough {
     bool by_weight;
     double share;
+    double all; // of all weights, if more than those of the candidates; else 0
     int32_t count;
 };
 
@@ -150,7 +151,7 @@ static void keep_first(struct lp_candidates *c, struct enough enough) {
         fill_buckets(c, enough.by_weight, high, low, prefix, buckets);
         if (level == 0 && enough.by_weight) {
             for (int b = 0; b < n_buckets; b++) total += buckets[b];
-            target = enough.share * total;
+            target = enough.share * (enough.all > total ? enough.all : total);
         }
         prefix = prefix << (high - low) | find_bucket(buckets, n_buckets, target, &before);
         drop_behind(c, ((prefix + 1) << low) - 1);
@@ -180,11 +181,8 @@ static void order_by_surprise(struct lp_candidates *c) {
     }
 }
 
-void lp_filters_apply(struct lp_candidates *c, const struct lp_filters *filters,
-                      const float *logits, const bool *never, int32_t n_vocab, float largest) {
-    c->largest = largest;
-    c->scale = 1 / filters->temperature;
-    gather(c, logits, never, n_vocab, filters->min_p);
+// Behind min_p. all: of the row's weights, if there are more than the candidates'; else 0
+static void filter(struct lp_candidates *c, const struct lp_filters *filters, double all) {
     if (filters->top_k > 0 && filters->top_k < c->n) {
         order_by_logit(c);
         keep_first(c, (struct enough){.count = filters->top_k});
@@ -195,8 +193,57 @@ void lp_filters_apply(struct lp_candidates *c, const struct lp_filters *filters,
     }
     if (filters->top_p < 1) {
         order_by_logit(c);
-        keep_first(c, (struct enough){.by_weight = true, .share = filters->top_p});
+        keep_first(c, (struct enough){.by_weight = true, .share = filters->top_p, .all = all});
     }
+}
+
+void lp_filters_apply(struct lp_candidates *c, const struct lp_filters *filters,
+                      const float *logits, const bool *never, int32_t n_vocab, float largest) {
+    c->largest = largest;
+    c->scale = 1 / filters->temperature;
+    gather(c, logits, never, n_vocab, filters->min_p);
+    filter(c, filters, 0);
+}
+
+static float largest_of(const struct lp_top_row *top) {
+    float largest = top->values[0];
+    for (int32_t i = 1; i < top->n; i++)
+        if (top->values[i] > largest) largest = top->values[i];
+    return largest;
+}
+
+void lp_filters_apply_top(struct lp_candidates *c, const struct lp_filters *filters,
+                          const struct lp_top_row *top) {
+    c->largest = largest_of(top);
+    c->scale = 1 / filters->temperature;
+    const double least = c->largest + log(filters->min_p) / c->scale;
+    c->n = 0;
+    for (int32_t i = 0; i < top->n; i++) {
+        c->logit[c->n] = top->values[i];
+        c->id[c->n] = top->ids[i];
+        c->n += (double)top->values[i] >= least;
+    }
+    filter(c, filters, filters->min_p > 0 || filters->top_k > 0 ? 0 : top->sum);
+}
+
+bool lp_filters_need_no_more(const struct lp_filters *filters, const struct lp_top_row *top) {
+    if (top->n < 1) return false;
+    if (top->n < LP_TOP_VALUES || (filters->top_k > 0 && filters->top_k <= top->n)) return true;
+    const double largest = largest_of(top), scale = 1 / filters->temperature,
+                 least = largest + log(filters->min_p) / scale;
+    double sum = 0, block[LP_EXP_BLOCK];
+    int32_t n_less = 0;
+    for (int32_t start = 0, n; start < top->n; start += n) {
+        n = top->n - start < LP_EXP_BLOCK ? top->n - start : LP_EXP_BLOCK;
+        for (int32_t i = 0; i < n; i++) {
+            n_less += top->values[start + i] < least;
+            block[i] = (top->values[start + i] - largest) * scale;
+        }
+        sum += lp_exp_block(block, n);
+    }
+    if (filters->min_p > 0) return n_less > 0;
+    // sums are rounded: a little more than enough
+    return filters->top_p < 1 && sum >= filters->top_p * top->sum * (1 + 1e-9);
 }
 
 int32_t lp_filters_draw(struct lp_candidates *c, double unit) {

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend/backend.h"
 #include "base/status.h"
 
 struct lp_filters {
@@ -40,6 +41,12 @@ void lp_candidates_release(struct lp_candidates *c); // zeros are allowed
 // at least one is left. largest: the largest such logit, finite. logits may be c->logit.
 void lp_filters_apply(struct lp_candidates *c, const struct lp_filters *filters,
                       const float *logits, const bool *never, int32_t n_vocab, float largest);
+
+// The same of a row of which only its largest values are known, if all that pass are among them.
+void lp_filters_apply_top(struct lp_candidates *c, const struct lp_filters *filters,
+                          const struct lp_top_row *top);
+// Whether they are, surely.
+bool lp_filters_need_no_more(const struct lp_filters *filters, const struct lp_top_row *top);
 
 // The lowest id for which the weights up to and with it are more than unit (in [0, 1)) of them all.
 int32_t lp_filters_draw(struct lp_candidates *c, double unit);

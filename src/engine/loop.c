@@ -157,6 +157,9 @@ static void publish(limpid_engine *e) {
     s->requests = e->n_arrivals;
     s->rejected = e->n_rejected;
     e->stats = *s;
+    if (e->rank_times)
+        memcpy(e->rank_times, lp_ranks_times(e->runner),
+               (size_t)lp_comm_size(e->model->weights->ranks) * sizeof *e->rank_times);
     pthread_mutex_unlock(&e->lock);
     e->n_slots_used = e->sched.n_running;
     e->beat_ns = lp_clock_ns();
@@ -249,12 +252,28 @@ void limpid_engine_stop(limpid_engine *e) {
 
 // ---- what can be seen
 
+size_t limpid_engine_get_ranks(const limpid_engine *engine, limpid_rank_info *out, size_t max) {
+    limpid_engine *e = (limpid_engine *)engine; // its lock
+    const struct lp_comm *ranks = e->model->weights->ranks;
+    if (!ranks) return 0;
+    const size_t n = (size_t)lp_comm_size(ranks);
+    pthread_mutex_lock(&e->lock);
+    for (size_t i = 0; i < n && i < max; i++)
+        out[i] = (limpid_rank_info){.host = lp_comm_host(ranks, (int32_t)i),
+                                    .step_s = (double)e->rank_times[i].step_ns * 1e-9,
+                                    .wait_s = (double)e->rank_times[i].wait_ns * 1e-9,
+                                    .memory_bytes = e->rank_times[i].memory_bytes};
+    pthread_mutex_unlock(&e->lock);
+    return n;
+}
+
 limpid_engine_stats limpid_engine_get_stats(const limpid_engine *engine) {
     limpid_engine *e = (limpid_engine *)engine; // the lock changes, nothing that can be seen
     pthread_mutex_lock(&e->lock);
     limpid_engine_stats stats = e->stats;
     pthread_mutex_unlock(&e->lock);
     uint64_t now = lp_clock_ns(), beat = e->beat_ns;
+    stats.device_failed |= limpid_ranks_check(e->model->ranks, NULL) != LIMPID_OK;
     stats.last_step_age_s = e->n_active > 0 && now > beat ? (double)(now - beat) * 1e-9 : 0;
     return stats;
 }

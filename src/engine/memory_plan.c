@@ -1,15 +1,19 @@
 // limpid.h: the memory that a model and an engine take. One sum for both moments: of a model that
 // is open, and of one that is only described (limpid_plan), before its weights are read.
+#include <string.h>
+
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/system_memory.h"
 #include "engine/engine.h"
+#include "engine/follow.h"
 #include "engine/open_options.h"
 #include "gguf/gguf_prefetch.h"
 #include "model/cost.h"
 #include "model/expert_cache.h"
 #include "model/expert_layout.h"
 #include "model/plan.h"
+#include "model/rank_plan.h"
 
 #define SAMPLER_BYTES 12 // per id of the vocabulary, where a request samples (sampler.c)
 
@@ -147,6 +151,49 @@ static void add_repacking(limpid_memory_plan *plan, const struct outline *x,
         add_packed(plan, &x->h, &x->binding, x->dev, with_mtp, packed);
 }
 
+// Weights that this host's ranks map together, and the largest part of the cache that a rank has.
+struct shares {
+    uint64_t weight_bytes, kv_token_bytes;
+};
+
+static struct shares shares_of(const struct lp_rank_plan *plans, const struct lp_comm *ranks) {
+    const char *here = lp_comm_host(ranks, lp_comm_rank(ranks));
+    struct shares sum = {0};
+    for (int32_t i = 0; i < lp_comm_size(ranks); i++) {
+        const struct lp_rank_plan *p = &plans[i];
+        if (strcmp(lp_comm_host(ranks, i), here) == 0) sum.weight_bytes += p->weight_bytes;
+        if (p->kv_token_bytes > sum.kv_token_bytes) sum.kv_token_bytes = p->kv_token_bytes;
+    }
+    return sum;
+}
+
+// A rank's part of what its host has: the ranks of a host share the pages of the file.
+static lp_status divide_by_ranks(limpid_memory_plan *plan, const struct outline *x,
+                                 const limpid_model_options *model, lp_type kv_type,
+                                 struct lp_err *err) {
+    const struct lp_comm *ranks = model->ranks->comm;
+    const int32_t size = lp_comm_size(ranks);
+    const uint64_t n_here = (uint64_t)lp_comm_local_size(ranks);
+    struct lp_rank_plan whole, *plans = lp_alloc((size_t)size, sizeof *plans);
+    if (!plans) return lp_err_memory(err, (size_t)size * sizeof *plans, "a plan of the ranks");
+    lp_status status = lp_rank_plan_make(plans, size, model->pipeline, x->open.shard_experts, &x->h,
+                                         &x->binding, x->dev, kv_type, err);
+    if (!status)
+        status = lp_rank_plan_make(&whole, 1, 1, x->open.shard_experts, &x->h, &x->binding, x->dev,
+                                   kv_type, err);
+    if (!status) {
+        const struct shares shares = shares_of(plans, ranks);
+        const bool all = shares.weight_bytes >= whole.weight_bytes;
+        const double weights = all ? 1 : (double)shares.weight_bytes / (double)whole.weight_bytes,
+                     kv = (double)shares.kv_token_bytes / (double)whole.kv_token_bytes;
+        plan->mapped_weights = (uint64_t)((double)plan->mapped_weights * weights) / n_here;
+        plan->kv_cache = (uint64_t)((double)plan->kv_cache * kv);
+        plan->available /= n_here;
+    }
+    lp_free(plans);
+    return status;
+}
+
 static lp_status plan_outline(limpid_memory_plan *out, const struct outline *x,
                               const limpid_model_options *model,
                               const limpid_engine_options *engine, struct lp_err *err) {
@@ -157,6 +204,7 @@ static lp_status plan_outline(limpid_memory_plan *out, const struct outline *x,
     if (!status && model->prefetch) status = add_prefetch(out, x, err);
     if (!status && model->memory_budget_bytes)
         status = add_budget(out, x, model->memory_budget_bytes, err);
+    if (!status && model->ranks) return divide_by_ranks(out, x, model, s.kv_type, err);
     if (!status) add_repacking(out, x, model, s.speculate > 0);
     return status;
 }

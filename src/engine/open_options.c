@@ -2,6 +2,9 @@
 
 #include <string.h>
 
+#include "base/workers.h"
+#include "engine/follow.h"
+
 static lp_status read_huge_pages(const limpid_model_options *o, enum lp_huge_pages *out,
                                  struct lp_err *err) {
     static const char *const names[] = {"auto", "off", "all"};
@@ -70,6 +73,32 @@ static lp_status read_division(const limpid_model_options *o, struct lp_open_opt
     return LP_OK;
 }
 
+// What several ranks cannot do yet, or what only they can.
+static lp_status read_ranks(const limpid_model_options *o, enum lp_shard_experts *experts,
+                            struct lp_err *err) {
+    const char *name = o->shard_experts ? o->shard_experts : "auto";
+    if (!lp_shard_experts_parse(name, experts))
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "shard_experts is '%s', expected auto, split or whole", name);
+    if (!o->ranks && o->pipeline > 1)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "a pipeline of %d stages needs several ranks; start them with --ranks or "
+                          "mpirun",
+                          o->pipeline);
+    if (!o->ranks) return LP_OK;
+    const char *without = o->memory_budget_bytes                         ? "a memory budget"
+                          : o->vram_budget_bytes                         ? "a VRAM budget"
+                          : o->prefetch                                  ? "prefetch"
+                          : o->experts && strcmp(o->experts, "cpu") == 0 ? "experts 'cpu'"
+                          : o->load && strcmp(o->load, "dummy") == 0     ? "load 'dummy'"
+                                                                         : NULL;
+    if (!without) return LP_OK;
+    return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                      "%s is for one process, and this model is run by several ranks; give one of "
+                      "the two",
+                      without);
+}
+
 static lp_status read_repack(const limpid_model_options *o, enum lp_repack *how,
                              struct lp_err *err) {
     if (!lp_repack_parse(o->repack, how))
@@ -90,6 +119,7 @@ lp_status lp_open_options_read(struct lp_open_options *out, const limpid_model_o
     if (!status) status = read_huge_pages(o, &out->huge_pages, err);
     if (!status) status = read_load(o, &out->dummy, err);
     if (!status) status = read_division(o, out, err);
+    if (!status) status = read_ranks(o, &out->shard_experts, err);
     if (!status && o->prefetch && is_folder)
         status = lp_err_set(err, LP_STATUS_UNSUPPORTED,
                             "a model folder cannot be read ahead; convert it to a GGUF file first "
@@ -97,14 +127,22 @@ lp_status lp_open_options_read(struct lp_open_options *out, const limpid_model_o
     return status;
 }
 
+int lp_open_options_threads(const limpid_model_options *o) {
+    return o->n_threads ? o->n_threads : lp_ranks_threads(o->ranks, lp_cpu_count());
+}
+
 static lp_status open_device(const struct lp_open_options *read, const limpid_model_options *o,
                              const struct lp_backend *backend, struct lp_device **out,
                              struct lp_err *err) {
-    struct lp_device_options options = {.n_threads = o->n_threads,
+    struct lp_device_options options = {.n_threads = lp_open_options_threads(o),
                                         .cpu_level = o->cpu_level ? o->cpu_level : "auto"};
     if (!lp_pin_parse(o->pin ? o->pin : "auto", &options.pin))
         return lp_err_set(err, LP_STATUS_INVALID, "pin is '%s', expected auto, none or cores",
                           o->pin);
+    // Each would take the same cores; who binds ranks does it by the launcher.
+    if (options.pin == LP_PIN_AUTO && o->ranks && lp_comm_sharing(o->ranks->comm) > 1)
+        options.pin = LP_PIN_NONE;
+    if (o->ranks) options.number = lp_comm_local_rank(o->ranks->comm);
     options.no_huge_pages = read->huge_pages == LP_HUGE_PAGES_OFF;
     return backend->open(out, &options, err);
 }

@@ -190,6 +190,14 @@ static int32_t most_probable(struct lp_sampler *s, const float *logits, const ui
     return lp_sampler_argmax(s->candidates.logit, s->never, s->n_vocab);
 }
 
+static struct lp_filters filters_of(const struct lp_sampler_params *p) {
+    return (struct lp_filters){.temperature = p->temperature,
+                               .min_p = p->min_p,
+                               .top_k = p->top_k,
+                               .typical_p = p->typical_p,
+                               .top_p = p->top_p};
+}
+
 int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits, const struct lp_history *history,
                         const uint32_t *allowed) {
     const struct lp_sampler_params *p = &s->params;
@@ -198,17 +206,33 @@ int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits, const struct 
     int32_t best = lp_sampler_argmax(row, s->never, s->n_vocab);
     if (row[best] == -INFINITY) return most_probable(s, logits, allowed);
     if (p->temperature == 0) return best;
-    struct lp_filters filters = {.temperature = p->temperature,
-                                 .min_p = p->min_p,
-                                 .top_k = p->top_k,
-                                 .typical_p = p->typical_p,
-                                 .top_p = p->top_p};
+    const struct lp_filters filters = filters_of(p);
     lp_filters_apply(&s->candidates, &filters, row, s->never, s->n_vocab, row[best]);
     return lp_filters_draw(&s->candidates, unit);
 }
 
 bool lp_sampler_is_plain_greedy(const struct lp_sampler *s) {
     return s->params.temperature == 0 && !is_changed(&s->params);
+}
+
+double lp_sampler_top_scale(const struct lp_sampler *s) {
+    const struct lp_sampler_params *p = &s->params;
+    const bool few = p->top_k > 0 || p->top_p < 1 || p->min_p > 0;
+    if (p->temperature == 0 || p->typical_p < 1 || is_changed(p)) return 0;
+    if (!few || p->top_k > LP_TOP_VALUES) return 0;
+    return 1 / (double)p->temperature;
+}
+
+bool lp_sampler_top_is_enough(const void *sampler, const struct lp_top_row *top) {
+    const struct lp_filters filters = filters_of(&((const struct lp_sampler *)sampler)->params);
+    return lp_filters_need_no_more(&filters, top);
+}
+
+int32_t lp_sampler_pick_top(struct lp_sampler *s, const struct lp_top_row *top) {
+    const struct lp_filters filters = filters_of(&s->params);
+    const double unit = lp_rng_unit(&s->rng);
+    lp_filters_apply_top(&s->candidates, &filters, top);
+    return lp_filters_draw(&s->candidates, unit);
 }
 
 // ---- of the model's own probabilities ----------------------------------------------------------

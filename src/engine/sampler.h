@@ -19,6 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/backend.h"
 #include "base/status.h"
 #include "engine/penalties.h"
 
@@ -68,6 +69,13 @@ int32_t lp_sampler_pick(struct lp_sampler *s, const float *logits, const struct 
 
 // Whether lp_sampler_pick gives the largest of the plain logits, so that nothing else of them matters.
 bool lp_sampler_is_plain_greedy(const struct lp_sampler *s);
+
+// For lp_step.draws: one over the temperature if a token may be drawn from a row's largest logits and the
+// sum of its weights; else 0, and lp_sampler_pick it must be. Whether those of a row are enough: then
+// lp_sampler_pick_top gives the token that lp_sampler_pick would (but for the rounding of the sum).
+double lp_sampler_top_scale(const struct lp_sampler *s);
+bool lp_sampler_top_is_enough(const void *sampler, const struct lp_top_row *top);
+int32_t lp_sampler_pick_top(struct lp_sampler *s, const struct lp_top_row *top);
 
 // The largest logit among ids that may be generated; ties: lower id.
 int32_t lp_sampler_argmax(const float *logits, const bool *never, int32_t n_vocab);

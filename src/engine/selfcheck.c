@@ -213,7 +213,7 @@ static lp_status check_disk(struct check *c, const struct lp_page_table *whole) 
     lp_status status = clear_pages(c);
     if (!status) status = lp_engine_grow(c->e, &table, c->n, c->err);
     for (int64_t i = 0; i < table.n_pages; i++) {
-        lp_kv_page_read(c->e->kv, whole->pages[i], payload);
+        if (!lp_kv_page_read(c->e->kv, whole->pages[i], payload)) break;
         lp_kv_page_write(c->e->kv, table.pages[i], payload);
     }
     if (!status) status = compare_state(c, &table, "back from --cache-dir");

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "model/runner.h"
+#include "model/shard.h"
 
 // What the other form makes of the layer's input. The step then runs its own attention over the same
 // buffers, and writes the same rows into the cache.
@@ -35,6 +36,8 @@ static void note(struct lp_route_check *c, int32_t layer, double difference) {
 static void compare(struct lp_route_check *c, int32_t layer) {
     struct lp_runner *r = c->engine->runner;
     int64_t n_rows = c->span->n_rows, v_dim = r->model->layers[layer].mla.v_dim;
+    if (r->model->layers[layer].mla.n_heads * v_dim != c->width)
+        return; // fewer than other layers: on ranks
     r->model->dev->backend->read(r->model->dev, c->ours, r->attn_out,
                                  (size_t)(n_rows * c->width) * sizeof *c->ours);
     for (int64_t first = 0; first < c->width; first += v_dim) {
@@ -61,11 +64,12 @@ static void compare(struct lp_route_check *c, int32_t layer) {
 static void on_layer(void *user, int32_t layer, const float *h, const int32_t *selected,
                      const int32_t *n_selected, int64_t ids_stride) {
     struct lp_route_check *c = user;
-    int32_t n_layers = c->engine->model->weights->h.n_layers;
+    const struct lp_range layers = lp_shard_layers(c->engine->model->weights); // rank 0's
+    const int64_t end = layers.first + layers.n;
     if (c->watch) c->watch(c->watch_user, layer, h, selected, n_selected, ids_stride);
     if (!c->span) return;
     if (layer >= 0) compare(c, layer);
-    if (layer + 1 < n_layers) attend(c, layer + 1);
+    if (layer + 1 < end) attend(c, layer + 1);
 }
 
 bool lp_route_check_compares(const struct lp_route_check *c) {
@@ -83,7 +87,11 @@ lp_status lp_route_check_init(struct lp_route_check *c, limpid_engine *engine,
     c->settings.probe = NULL;
     if (own->deterministic || !knows_both || h->arch->attention != LP_ATTENTION_MLA) return LP_OK;
     if (own->force == LP_ROUTE_AUTO) c->settings.force = LP_ROUTE_EXPANDED;
-    c->width = (int64_t)h->n_heads * h->v_dim;
+    c->width = 0;
+    for (int32_t l = 0; l < h->n_layers; l++) {
+        const int64_t width = (int64_t)engine->model->weights->layers[l].mla.n_heads * h->v_dim;
+        if (width > c->width) c->width = width;
+    }
     size_t n = (size_t)max_rows, row_bytes = (size_t)c->width * sizeof *c->ours;
     c->ours = lp_alloc(n, row_bytes);
     c->theirs = lp_alloc(n, row_bytes);

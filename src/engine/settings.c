@@ -4,9 +4,11 @@
 
 #include "base/file.h"
 #include "engine/engine.h"
+#include "model/shard.h"
+#include "model/tensor_hash.h"
 
 // Raised whenever the state of a token changes its meaning: kernels' rounding, layout of a page.
-#define STATE_VERSION 2
+#define STATE_VERSION 5
 
 limpid_engine_options limpid_engine_default_options(void) {
     return (limpid_engine_options){.kv_type = "f16", .route = "auto"};
@@ -130,25 +132,12 @@ static void add(XXH3_state_t *hash, const void *data, size_t n_bytes) {
 // read anyway.
 #define WHOLE_BYTES ((uint64_t)1 << 20)
 #define WHOLE_F32_BYTES ((uint64_t)16 << 20)
-#define N_SAMPLES 32 // of a larger one,
-#define SAMPLE_BYTES 256
+#define N_SAMPLES 32 // of a larger one
 
-// The tensors by name, type, shape and bytes. Of large ones samples: reading all of a 400 GB file
-// would take minutes, and files that differ differ nearly everywhere.
 static void add_tensor(XXH3_state_t *hash, const struct lp_gguf_tensor *t) {
-    const uint64_t n_bytes = t->n_bytes, mat_bytes = t->mats ? n_bytes / t->ne[2] : n_bytes;
-    const bool whole = n_bytes <= (t->type == LP_TYPE_F32 ? WHOLE_F32_BYTES : WHOLE_BYTES);
-    const uint64_t piece = whole ? mat_bytes : SAMPLE_BYTES;
-    const uint64_t step = whole ? mat_bytes : n_bytes / N_SAMPLES + 1;
-    uint32_t type = (uint32_t)t->type;
-    add(hash, t->name.data, t->name.len);
-    add(hash, &type, sizeof type);
-    add(hash, t->ne, sizeof t->ne);
-    for (uint64_t at = 0; at < n_bytes; at += step) {
-        const uint64_t left = mat_bytes - at % mat_bytes;
-        const uint8_t *data = t->mats ? t->mats[at / mat_bytes] : t->data;
-        add(hash, data + at % mat_bytes, left < piece ? left : piece);
-    }
+    const uint64_t whole = t->type == LP_TYPE_F32 ? WHOLE_F32_BYTES : WHOLE_BYTES,
+                   tensor = lp_tensor_hash(t, whole, N_SAMPLES);
+    add(hash, &tensor, sizeof tensor);
 }
 
 lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,
@@ -164,10 +153,12 @@ lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,
                           o->deterministic,
                           s->speculate > 0,
                           (uint64_t)m->weights->h.n_layers,
+                          (uint64_t)m->weights->part.n_tensor, // who has what of a page
+                          (uint64_t)m->weights->part.n_stages,
                           lp_gguf_file_bytes(m->gguf)};
     add(hash, numbers, sizeof numbers);
     // Kernels round differently, so their names belong to what a state is.
-    const lp_type up = m->weights->layers[0].mla.k_up.type;
+    const lp_type up = m->weights->layers[lp_shard_layers(m->weights).first].mla.k_up.type;
     const struct lp_backend *backend = m->dev->backend;
     const char *names[] = {backend->name,
                            backend->kernel(m->dev, "index_select", s->kv_type, s->kv_type).name,
@@ -176,6 +167,10 @@ lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,
                            backend->kernel(m->dev, "mla_expanded", s->kv_type, up).name};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (names[i]) add(hash, names[i], strlen(names[i]));
+    for (uint64_t i = 0; i < lp_gguf_n_tensors(m->gguf); i++) {
+        const char *kernel = backend->matmul_kernel(m->dev, lp_gguf_tensor_at(m->gguf, i)->type);
+        if (kernel) add(hash, kernel, strlen(kernel));
+    }
     // The mathematics, as read from the metadata.
     for (int32_t i = 0; i < m->weights->h.n_facts; i++)
         add(hash, m->weights->h.facts[i].value, strlen(m->weights->h.facts[i].value));

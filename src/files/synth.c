@@ -90,7 +90,7 @@ static lp_status plan(struct job *job, const struct lp_synth_config *c, struct l
         const struct lp_expected *e = &c->tensors[i];
         struct tensor *t = &job->tensors[i];
         t->expected = e;
-        t->hole = job->options->sparse && lp_synth_is_experts(e);
+        t->hole = job->options->hollow || (job->options->sparse && lp_synth_is_experts(e));
         t->type = e->vector ? LP_TYPE_F32 : lp_synth_type(&job->types, e);
         status =
             lp_gguf_writer_add(job->writer, lp_str_from(e->name), t->type, e->n_dims, e->ne, err);

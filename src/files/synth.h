@@ -19,10 +19,13 @@ struct lp_synth_options {
     const char *model;       // a name of synth_models.h, or the path of a config.json
     const char *const *sets; // [n_sets] "FIELD=VALUE": fields of config.json to be set; or NULL
     size_t n_sets;
-    const char *types;   // a preset of quantize_presets.h, or any type of a weight
-    const char *experts; // any type of a weight for the routed experts; NULL = as `types` says
+    const char *types; // a preset of quantize_presets.h, or any type of a weight
+    // Any type of a weight for the routed experts, or two: of gate and up, and of down ("Q2_K,Q3_K");
+    // NULL = as `types` says
+    const char *experts;
     uint64_t seed;
     bool sparse; // stacks of experts are holes in the file: they take no disk space, and are zero
+    bool hollow; // so is every weight: a header, and the length of a model
     bool overwrite, dry_run;
     int n_threads; // 0 = as many as there are CPUs
 };

@@ -1,5 +1,7 @@
 #include "files/synth_types.h"
 
+#include <stdio.h>
+#include <string.h>
 #include <strings.h>
 
 static bool find_type(const char *name, lp_type *out) {
@@ -19,6 +21,16 @@ static lp_status unknown(const char *name, struct lp_err *err) {
                       lp_quant_preset_list());
 }
 
+// "Q2_K" or "Q2_K,Q3_K"
+static lp_status read_experts(struct lp_synth_types *out, const char *names, struct lp_err *err) {
+    char first[32];
+    const char *comma = strchr(names, ','), *second = comma ? comma + 1 : names;
+    snprintf(first, sizeof first, "%.*s", comma ? (int)(comma - names) : 31, names);
+    out->has_experts = true;
+    if (!find_type(first, &out->experts)) return unknown(first, err);
+    return find_type(second, &out->experts_down) ? LP_OK : unknown(second, err);
+}
+
 lp_status lp_synth_types(struct lp_synth_types *out, const struct lp_synth_options *options,
                          const struct lp_hparams *h, struct lp_err *err) {
     bool moe = h->n_experts > 0;
@@ -36,10 +48,7 @@ lp_status lp_synth_types(struct lp_synth_types *out, const struct lp_synth_optio
     if (out->preset && lp_quant_preset_needs_experts(out->preset) && !moe)
         return lp_err_set(err, LP_STATUS_INVALID, "the preset %s is for models with experts",
                           lp_quant_preset_name(out->preset));
-    out->has_experts = options->experts != NULL;
-    if (options->experts && !find_type(options->experts, &out->experts))
-        return unknown(options->experts, err);
-    return LP_OK;
+    return options->experts ? read_experts(out, options->experts, err) : LP_OK;
 }
 
 bool lp_synth_is_experts(const struct lp_expected *t) {
@@ -53,7 +62,8 @@ lp_type lp_synth_type(const struct lp_synth_types *types, const struct lp_expect
     if (types->preset)
         type = lp_quant_preset_type(types->preset, &types->shape, lp_quant_role_of(name, t->n_dims),
                                     t->block);
-    if (types->has_experts && lp_synth_is_experts(t)) type = types->experts;
+    if (types->has_experts && lp_synth_is_experts(t))
+        type = t->slot == LP_SLOT_DOWN_EXPS ? types->experts_down : types->experts;
     type = lp_quant_fallback(type, t->ne[0]);
     // one that the quantiser does not write has no place on its ladder
     bool fits = t->ne[0] % lp_type_info((uint32_t)type)->block_values == 0;

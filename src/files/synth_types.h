@@ -9,8 +9,8 @@
 struct lp_synth_types {
     const struct lp_quant_preset *preset; // or NULL: `type` for all
     struct lp_quant_shape shape;
-    lp_type type, experts;
-    bool has_experts;   // `experts` is the routed experts' type
+    lp_type type, experts, experts_down;
+    bool has_experts;   // these two are the routed experts' types
     uint32_t file_type; // general.file_type; 0: none fits
 };
 

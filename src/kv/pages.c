@@ -16,6 +16,7 @@ struct lp_kv {
     bool *cached;               // [n_pages]
     int64_t n_free, n_pages, n_idle;
     size_t page_bytes; // of all layers and kinds
+    struct lp_kv_others others;
 };
 
 bool lp_kv_type_supported(lp_type type) {
@@ -23,23 +24,43 @@ bool lp_kv_type_supported(lp_type type) {
            type == LP_TYPE_Q8_0;
 }
 
-static size_t row_bytes_of(const struct lp_kv *kv, int32_t layer, int kind) {
+static size_t layer_row_bytes(lp_type type, const struct lp_kv_layer *layer, int kind) {
     uint64_t bytes = 0;
-    lp_type_row_bytes(kv->type, (uint64_t)kv->layers[layer].width[kind], &bytes); // fits: checked
+    lp_type_row_bytes(type, (uint64_t)layer->width[kind], &bytes); // fits: checked
     return bytes;
 }
 
+static size_t row_bytes_of(const struct lp_kv *kv, int32_t layer, int kind) {
+    return layer_row_bytes(kv->type, &kv->layers[layer], kind);
+}
+
 // What the backend keeps behind the rows of a page.
+static size_t layer_extra(const struct lp_device *dev, const struct lp_kv_layer *layer, int kind) {
+    const int32_t width = layer->width[kind];
+    if (kind != LP_KV_INDEX || width == 0 || !dev->backend->index_page_extra) return 0;
+    if (layer->slot_offset) return 0; // positions of a page are those of two pages
+    return dev->backend->index_page_extra(dev, width, LP_KV_PAGE_TOKENS);
+}
+
 static size_t extra_of(const struct lp_kv *kv, int32_t layer, int kind) {
-    const struct lp_backend *backend = kv->dev->backend;
-    const int32_t width = kv->layers[layer].width[kind];
-    if (kind != LP_KV_INDEX || width == 0 || !backend->index_page_extra) return 0;
-    if (kv->layers[layer].slot_offset) return 0; // positions of a page are those of two pages
-    return backend->index_page_extra(kv->dev, width, LP_KV_PAGE_TOKENS);
+    return layer_extra(kv->dev, &kv->layers[layer], kind);
+}
+
+static size_t layer_page_bytes(const struct lp_device *dev, lp_type type,
+                               const struct lp_kv_layer *layer, int kind) {
+    return layer_row_bytes(type, layer, kind) * LP_KV_PAGE_TOKENS + layer_extra(dev, layer, kind);
 }
 
 static size_t page_bytes_of(const struct lp_kv *kv, int32_t layer, int kind) {
-    return row_bytes_of(kv, layer, kind) * LP_KV_PAGE_TOKENS + extra_of(kv, layer, kind);
+    return layer_page_bytes(kv->dev, kv->type, &kv->layers[layer], kind);
+}
+
+size_t lp_kv_layer_token_bytes(const struct lp_device *dev, lp_type type,
+                               const struct lp_kv_layer *layer) {
+    size_t sum = 0;
+    for (int kind = 0; kind < LP_KV_N_KINDS; kind++)
+        sum += layer_page_bytes(dev, type, layer, kind);
+    return sum / LP_KV_PAGE_TOKENS;
 }
 
 static lp_status check_widths(const struct lp_kv *kv, struct lp_err *err) {
@@ -179,8 +200,14 @@ int64_t lp_kv_n_idle(const struct lp_kv *kv) {
     return kv->n_idle;
 }
 
-size_t lp_kv_page_bytes(const struct lp_kv *kv) {
+void lp_kv_set_others(struct lp_kv *kv, const struct lp_kv_others *others) {
+    kv->others = *others;
+}
+size_t lp_kv_own_page_bytes(const struct lp_kv *kv) {
     return kv->page_bytes;
+}
+size_t lp_kv_page_bytes(const struct lp_kv *kv) {
+    return kv->page_bytes + kv->others.page_bytes;
 }
 size_t lp_kv_index_extra(const struct lp_kv *kv) {
     for (int32_t l = 0; l < kv->n_layers; l++)
@@ -201,9 +228,10 @@ void lp_kv_page_copy(struct lp_kv *kv, int32_t to, int32_t from) {
         if (LP_FAULT("copy-loses-index") && i % LP_KV_N_KINDS == LP_KV_INDEX) continue;
         if (source) kv->dev->backend->copy(kv->dev, page_at(kv, i, to, &bytes), source, bytes);
     }
+    if (kv->others.copy) kv->others.copy(kv->others.user, to, from);
 }
 
-void lp_kv_page_read(const struct lp_kv *kv, int32_t page, void *out) {
+bool lp_kv_page_read(const struct lp_kv *kv, int32_t page, void *out) {
     size_t bytes;
     char *at = out;
     for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS; i++) {
@@ -212,6 +240,7 @@ void lp_kv_page_read(const struct lp_kv *kv, int32_t page, void *out) {
         kv->dev->backend->read(kv->dev, at, source, bytes);
         at += bytes;
     }
+    return !kv->others.read || kv->others.read(kv->others.user, page, at);
 }
 
 void lp_kv_page_write(struct lp_kv *kv, int32_t page, const void *in) {
@@ -225,6 +254,7 @@ void lp_kv_page_write(struct lp_kv *kv, int32_t page, const void *in) {
         if (!lost) kv->dev->backend->write(kv->dev, to, at, bytes);
         at += bytes;
     }
+    if (kv->others.write) kv->others.write(kv->others.user, page, in);
 }
 
 // Room for n page numbers on the host and on the device.
@@ -293,6 +323,23 @@ void lp_page_table_truncate(struct lp_page_table *table, struct lp_kv *kv, int64
 
 void lp_page_table_release(struct lp_page_table *table, struct lp_kv *kv) {
     lp_page_table_truncate(table, kv, 0);
+    lp_free(table->pages);
+    if (table->device_pages) kv->dev->backend->free(kv->dev, table->device_pages);
+    *table = (struct lp_page_table){0};
+}
+
+lp_status lp_page_table_mirror(struct lp_page_table *table, struct lp_kv *kv, const int32_t *pages,
+                               int64_t n_pages, int64_t n_tokens, struct lp_err *err) {
+    lp_status status = reserve(table, kv, n_pages, err);
+    if (status) return status;
+    memcpy(table->pages, pages, (size_t)n_pages * sizeof *pages);
+    table->n_pages = n_pages;
+    table->n_tokens = n_tokens;
+    upload_from(table, kv, 0);
+    return LP_OK;
+}
+
+void lp_page_table_unmirror(struct lp_page_table *table, struct lp_kv *kv) {
     lp_free(table->pages);
     if (table->device_pages) kv->dev->backend->free(kv->dev, table->device_pages);
     *table = (struct lp_page_table){0};

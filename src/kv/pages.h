@@ -44,6 +44,9 @@ lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_k
                     int32_t n_layers, lp_type type, int64_t n_tokens, struct lp_err *err);
 void lp_kv_free(struct lp_kv *kv); // NULL is allowed; every table must have been released
 
+// What a token's state of one layer takes in a cache of `type`, with what the device keeps of it for itself.
+size_t lp_kv_layer_token_bytes(const struct lp_device *dev, lp_type type,
+                               const struct lp_kv_layer *layer);
 size_t lp_kv_bytes(const struct lp_kv *kv);       // all pages
 size_t lp_kv_token_bytes(const struct lp_kv *kv); // one token, all layers and kinds
 int64_t lp_kv_capacity_tokens(const struct lp_kv *kv);
@@ -64,11 +67,24 @@ int32_t lp_kv_page_refs(const struct lp_kv *kv, int32_t page);
 void lp_kv_page_set_cached(struct lp_kv *kv, int32_t page, bool cached);
 int64_t lp_kv_n_idle(const struct lp_kv *kv);
 void lp_kv_page_copy(struct lp_kv *kv, int32_t to, int32_t from);
+// Where ranks run a model together each has a cache with the same pages, of other layers or heads. What is
+// done to a page here is then done to theirs; and a page's bytes are the own ones, followed by theirs.
+struct lp_kv_others {
+    void *user;
+    size_t page_bytes; // of theirs together
+    void (*copy)(void *user, int32_t to, int32_t from);
+    bool (*read)(void *user, int32_t page, void *out);
+    void (*write)(void *user, int32_t page, const void *whole); // with the own bytes
+};
+void lp_kv_set_others(struct lp_kv *kv, const struct lp_kv_others *others);
+size_t lp_kv_own_page_bytes(const struct lp_kv *kv);
+
 // All state of a page as host bytes, [page_bytes], in the order of layers and kinds.
 size_t lp_kv_page_bytes(const struct lp_kv *kv);
 // Behind the rows of a page of indexer keys; there is nothing behind those of the MTP layer.
 size_t lp_kv_index_extra(const struct lp_kv *kv);
-void lp_kv_page_read(const struct lp_kv *kv, int32_t page, void *out);
+// False: another rank's could not be had, and `out` means nothing.
+bool lp_kv_page_read(const struct lp_kv *kv, int32_t page, void *out);
 void lp_kv_page_write(struct lp_kv *kv, int32_t page, const void *in);
 lp_type lp_kv_type(const struct lp_kv *kv);
 
@@ -87,6 +103,11 @@ lp_status lp_page_table_grow(struct lp_page_table *table, struct lp_kv *kv, int6
 // caller's reference; n_tokens of it count. MEMORY: the reference stays the caller's.
 lp_status lp_page_table_append(struct lp_page_table *table, struct lp_kv *kv, int32_t page,
                                int64_t n_tokens, struct lp_err *err);
+// Makes a zero-initialised or mirrored table that of another process: its pages, which nobody here counts.
+// MEMORY. Its memory goes with lp_page_table_unmirror.
+lp_status lp_page_table_mirror(struct lp_page_table *table, struct lp_kv *kv, const int32_t *pages,
+                               int64_t n_pages, int64_t n_tokens, struct lp_err *err);
+void lp_page_table_unmirror(struct lp_page_table *table, struct lp_kv *kv);
 // Gives back the pages behind position n_tokens.
 void lp_page_table_truncate(struct lp_page_table *table, struct lp_kv *kv, int64_t n_tokens);
 void lp_page_table_release(struct lp_page_table *table, struct lp_kv *kv);

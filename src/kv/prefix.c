@@ -384,7 +384,7 @@ void lp_prefix_save(struct lp_prefix *t, const int32_t *tokens, int64_t n) {
         child = full_child(t, at, tokens + done);
         if (!child) return;
         if (child->saved || !child->has_draft) continue;
-        lp_kv_page_read(t->kv, child->page, t->payload);
+        if (!lp_kv_page_read(t->kv, child->page, t->payload)) return;
         lp_store_put(t->store, child->key, at->key, child->tokens, t->payload);
         child->saved = true;
     }

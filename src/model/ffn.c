@@ -3,6 +3,7 @@
 #include "attention/attn_probe.h"
 #include "model/expert_cache.h"
 #include "model/runner.h"
+#include "model/shard.h"
 
 static void matmul(struct lp_device *dev, const struct lp_weight *w, const float *x, float *y,
                    int64_t y_stride, int64_t n_rows, bool accumulate, bool same_x) {
@@ -29,6 +30,7 @@ static void swiglu(struct lp_runner *r, const struct lp_ffn *w, int32_t layer,
                    const struct lp_attn_step *attn, const struct ffn_points *points) {
     struct lp_device *dev = r->model->dev;
     int64_t width = w->gate.n_out, n_rows = attn->n_rows;
+    if (width == 0) return; // nothing of it is on this rank
     // The routed experts had x too, if no probe ran others between.
     bool same_x = points == &shared_points && !attn->probe;
     matmul(dev, &w->gate, r->x, r->gate, width, n_rows, false, same_x);
@@ -74,19 +76,23 @@ static void add_rows(struct lp_runner *r, int32_t layer, int64_t first, int64_t 
     struct lp_device *dev = r->model->dev;
     const struct lp_hparams *h = &r->model->h;
     const struct lp_layer *w = &r->model->layers[layer];
-    dev->backend->experts(dev,
-                          &(struct lp_op_experts){.gate = &w->experts.gate,
-                                                  .up = &w->experts.up,
-                                                  .down = &w->experts.down,
-                                                  .x = r->x + first * h->n_embd,
-                                                  .x_stride = h->n_embd,
-                                                  .n_rows = n_rows,
-                                                  .ids = r->expert_ids + first * h->n_used,
-                                                  .weights = r->expert_weights + first * h->n_used,
-                                                  .n_used = h->n_used,
-                                                  .y = r->h + first * h->n_embd,
-                                                  .y_stride = h->n_embd,
-                                                  .source = source});
+    if (w->experts.gate.n_out == 0 || w->experts.gate.n_mats == 0)
+        return; // nothing is on this rank
+    dev->backend->experts(
+        dev, &(struct lp_op_experts){.gate = &w->experts.gate,
+                                     .up = &w->experts.up,
+                                     .down = &w->experts.down,
+                                     .first_expert = (int32_t)lp_shard_experts(r->model).first,
+                                     .n_experts = h->n_experts,
+                                     .x = r->x + first * h->n_embd,
+                                     .x_stride = h->n_embd,
+                                     .n_rows = n_rows,
+                                     .ids = r->expert_ids + first * h->n_used,
+                                     .weights = r->expert_weights + first * h->n_used,
+                                     .n_used = h->n_used,
+                                     .y = r->h + first * h->n_embd,
+                                     .y_stride = h->n_embd,
+                                     .source = source});
 }
 
 // Which experts the next layer may want: what its router makes of the residual stream as it is now,

@@ -7,6 +7,7 @@
 #include "base/huge_pages.h"
 #include "base/log.h"
 #include "model/expert_cache.h"
+#include "model/shard.h"
 
 #define FINE_MTP_BITS 6 // reported from another engine: 0 to 4 % of drafts accepted at 4 bits
 
@@ -62,6 +63,23 @@ static void warn_coarse_mtp(const struct lp_model *m) {
                m->h.n_layers, size.bits_per_weight, FINE_MTP_BITS);
 }
 
+static lp_status divide(struct lp_model *m, const struct lp_load *load, struct lp_err *err) {
+    struct lp_comm *ranks = load->ranks;
+    const int32_t rank = ranks ? lp_comm_rank(ranks) : 0, size = ranks ? lp_comm_size(ranks) : 1;
+    lp_status status = lp_shard_divide(m, rank, size, load->n_stages, load->shard_experts, err);
+    if (status || !ranks) return status;
+    m->ranks = ranks;
+    return LP_OK;
+}
+
+lp_status lp_model_join(struct lp_model *m, struct lp_err *err) {
+    if (!m->ranks || !lp_shard_is_cut(m)) return LP_OK;
+    const int32_t first = lp_comm_rank(m->ranks) - m->part.tensor;
+    const lp_status status = lp_comm_group(&m->neighbours, m->ranks, first, m->part.n_tensor, err);
+    if (status) lp_comm_fail(m->ranks, err); // the others may have theirs
+    return status;
+}
+
 lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
                         const struct lp_load *load, struct lp_err *err) {
     if (load->expert_dev && dev->backend->host_memory)
@@ -89,7 +107,9 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
         m->layers = lp_alloc(n, sizeof *m->layers);
         if (!m->layers) status = lp_err_memory(err, n * sizeof *m->layers, "the layers");
     }
-    if (!status && !m->dummy)
+    if (!status) status = divide(m, load, err);
+    const bool checks = !load->ranks || lp_comm_local_rank(load->ranks) == 0; // once on a host
+    if (!status && !m->dummy && checks)
         status = lp_model_check_weights(gguf, load->check_bytes, load->n_threads, err);
     if (!status) status = lp_model_place(m, load, err);
     if (status) {
@@ -114,6 +134,7 @@ void lp_model_free(struct lp_model *m) {
     lp_expert_cache_free(m->expert_cache);
     for (size_t i = 0; i < m->n_owned; i++) m->dev->backend->free(m->dev, m->owned[i]);
     lp_huge_unmap(m->packed, m->packed_bytes);
+    lp_comm_leave(m->neighbours);
     lp_free(m->owned);
     lp_free(m->layers);
     lp_binding_release(&m->binding);
@@ -128,13 +149,15 @@ void lp_model_kv_layers(const struct lp_model *m, bool with_mtp, struct lp_kv_la
     const struct lp_hparams *h = &m->h;
     for (int32_t l = 0; l < lp_model_kv_count(m, with_mtp); l++) {
         out[l] = (struct lp_kv_layer){.slot_offset = l == h->n_layers};
+        if (!lp_shard_has_layer(m, l)) continue;
         if (h->arch->attention == LP_ATTENTION_MLA) {
             out[l].width[LP_KV_LATENT] = h->latent + h->rope_dim;
             if (h->top_k && h->index_role[l] == LP_INDEXER_FULL)
                 out[l].width[LP_KV_INDEX] = h->index_width;
         } else {
-            out[l].width[LP_KV_KEY] = h->n_kv_heads * h->head_dim;
-            out[l].width[LP_KV_VALUE] = h->n_kv_heads * h->v_dim;
+            const int32_t n_kv_heads = (int32_t)lp_shard_heads(m, l).n;
+            out[l].width[LP_KV_KEY] = n_kv_heads * h->head_dim;
+            out[l].width[LP_KV_VALUE] = n_kv_heads * h->v_dim;
         }
     }
 }

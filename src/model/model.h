@@ -3,6 +3,8 @@
 #define LP_MODEL_MODEL_H
 
 #include "base/progress.h"
+#include "dist/comm.h"
+#include "dist/sharding.h"
 #include "model/binding.h"
 
 struct lp_ffn { // SwiGLU: down(silu(gate x) * up x)
@@ -51,8 +53,11 @@ struct lp_model {
     void **owned;                                // device blocks to free
     size_t n_owned, owned_capacity, owned_bytes; // bytes: of the float32 copies
     struct lp_progress uploading;
-    uint64_t uploaded_bytes; // of matrices that were copied to the device; 0 with host_memory
-    bool dummy;              // matrices are random
+    uint64_t uploaded_bytes;    // of matrices that were copied to the device; 0 with host_memory
+    bool dummy;                 // matrices are random
+    struct lp_sharding part;    // what of the model is here: all of it, unless there are ranks
+    struct lp_comm *ranks;      // that run it together; not owned; NULL: this process alone
+    struct lp_comm *neighbours; // those of the same stage; NULL where it is the only one
 };
 
 struct lp_load {
@@ -65,14 +70,20 @@ struct lp_load {
     // or NULL. weight_bytes: that the device's memory has for weights; 0: for all but routed experts.
     struct lp_device *expert_dev;
     uint64_t weight_bytes;
+    // The ranks that run the model together, or NULL; all of them load it, with the same values.
+    struct lp_comm *ranks;
+    int32_t n_stages; // 0: 1
+    enum lp_shard_experts shard_experts;
 };
 
 // Reads hyperparameters, binds every tensor, converts the small float tensors to float32 and checks
 // weights for NaN and infinity. Matrices stay where the file is mapped (host backends), or are copied to
 // the device, if there is room for all of them. Errors: FORMAT, UNSUPPORTED, MEMORY, IO (a device that
-// fails), INVALID (dummy, on a host backend).
+// fails, or ranks that do), INVALID (dummy, on a host backend; a division over ranks that cannot be).
 lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
                         const struct lp_load *load, struct lp_err *err);
+// Of a model with ranks, once all of them have loaded it: makes the groups that sum. Collective. Errors: IO.
+lp_status lp_model_join(struct lp_model *model, struct lp_err *err);
 // From then on at most a budget of memory holds weights (expert_cache.h). Errors: those of
 // lp_expert_cache_new; the model can then only be freed.
 struct lp_expert_options;
@@ -135,9 +146,21 @@ size_t lp_runner_bytes(const struct lp_runner *runner);
 // How often each form of attention has run, per sequence, step and layer (drafts included).
 struct lp_route_counts lp_runner_route_counts(const struct lp_runner *runner);
 uint64_t lp_runner_next_step(const struct lp_runner *runner); // its number in traces
+// Whether the device, or a rank, has failed for good: every step will.
+bool lp_runner_has_failed(const struct lp_runner *runner);
+// Tells the devices whether results are to be fixed (lp_backend.fix_results), as each step does.
+void lp_runner_fix_results(struct lp_runner *runner, bool fixed);
 // Takes steps that were only a check out of both counts.
 void lp_runner_set_counts(struct lp_runner *runner, uint64_t next_step,
                           struct lp_route_counts routes);
+
+// How a token is drawn from a row of logits.
+struct lp_step_draw {
+    double scale; // of logits, one over the temperature; 0: the row itself is wanted
+    const void *who;
+    bool (*enough)(const void *who,
+                   const struct lp_top_row *top); // whether top will do for the row
+};
 
 struct lp_step {
     const int32_t *tokens;       // host, [n_rows]
@@ -152,9 +175,14 @@ struct lp_step {
     // ids that do not count, the same array in every step of a runner.
     const bool *greedy, *never;
     int32_t *largest; // host, [n_logit_rows]: written, with greedy
-    bool *bad;        // host, [n_logit_rows]: written, true where a logit is not finite; or NULL
-    bool *bad_rows;   // host, [n_rows]: written, true where the row's residual stream is not finite
-                      // behind the last layer, whether its logits are wanted or not; or NULL
+    // Rows that are only drawn from: host, [n_logit_rows], or NULL. Where the backend finds their largest
+    // values, and these are enough, tops has them, until the next step, and their logits are not written;
+    // NULL: the logits are there.
+    const struct lp_step_draw *draws;
+    const struct lp_top_row **tops; // host, [n_logit_rows]: written, with draws
+    bool *bad;      // host, [n_logit_rows]: written, true where a logit is not finite; or NULL
+    bool *bad_rows; // host, [n_rows]: written, true where the row's residual stream is not finite
+                    // behind the last layer, whether its logits are wanted or not; or NULL
 };
 
 // Runs one step. Errors: INVALID (a token id out of range: names it), LIMIT (max_context), NUMERIC

@@ -150,20 +150,19 @@ static void choose(struct lp_runner *r, const struct lp_draft *d, int32_t j, int
     for (int64_t first = 0, n; first < n_rows; first += n) {
         n = n_rows - first < r->logit_rows ? n_rows - first : r->logit_rows;
         lp_runner_head(r, &r->model->mtp.head, r->x + first * n_embd, n);
-        for (int64_t i = 0; i < n; i++) {
+        for (int64_t i = 0; i < n && !lp_ranks_follows(r); i++) {
             dev->backend->read(dev, r->mtp_logits, r->logits + i * n_vocab,
                                (size_t)n_vocab * sizeof *r->mtp_logits);
-            int32_t id = largest(r->mtp_logits, d->never, n_vocab);
-            r->mtp_tokens[first + i] = id;
-            d->drafts[(int64_t)r->mtp_owner[first + i] * d->n_draft + j] = id;
+            r->mtp_tokens[first + i] = largest(r->mtp_logits, d->never, n_vocab);
         }
+        lp_ranks_share_ids(r, r->mtp_tokens + first, n);
+        for (int64_t i = 0; i < n; i++)
+            d->drafts[(int64_t)r->mtp_owner[first + i] * d->n_draft + j] = r->mtp_tokens[first + i];
     }
 }
 
-lp_status lp_runner_draft(struct lp_runner *r, const struct lp_draft *d,
-                          const struct lp_step_settings *settings, struct lp_err *err) {
-    lp_status status = check(r, d, err);
-    if (status) return status;
+static lp_status run_draft(struct lp_runner *r, const struct lp_draft *d,
+                           const struct lp_step_settings *settings, struct lp_err *err) {
     lp_step_clock_start(settings->clock);
     struct packed p = pack(r, d);
     if (p.n_rows == 0) return LP_OK;
@@ -177,6 +176,15 @@ lp_status lp_runner_draft(struct lp_runner *r, const struct lp_draft *d,
         if (j + 1 < d->n_draft) run_layer(r, &p, settings);
     }
     lp_step_trace_operations(r, settings);
-    status = lp_runner_lack(r, err);
+    lp_status status = lp_runner_lack(r, err);
     return status ? status : lp_runner_device_failure(r, err);
+}
+
+lp_status lp_runner_draft(struct lp_runner *r, const struct lp_draft *d,
+                          const struct lp_step_settings *settings, struct lp_err *err) {
+    lp_status status = check(r, d, err);
+    if (!status) status = lp_ranks_give_draft(r, d, settings, err);
+    if (status) return status;
+    status = run_draft(r, d, settings, err);
+    return lp_ranks_end_step(r, status, err);
 }

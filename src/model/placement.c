@@ -11,6 +11,8 @@
 #include "model/cost.h"
 #include "model/dummy.h"
 #include "model/host_experts.h"
+#include "model/rank_plan.h"
+#include "model/shard.h"
 #include "quant/widen.h"
 
 // A block of device memory that the model frees.
@@ -74,25 +76,47 @@ struct lp_weight lp_weight_of(const struct lp_gguf_tensor *t) {
                               .name = t->name};
 }
 
-// Where a device has memory of its own: all matrices into one block of it, or random ones. The pages of
-// the file that held them are read no more.
-static lp_status upload(struct lp_model *m, struct lp_weight *w, struct lp_err *err) {
+// The bytes of a matrix of w to one block on the device, its rows one behind the other.
+static lp_status upload_matrix(struct lp_model *m, const struct lp_weight *w, int64_t i,
+                               size_t row_bytes, uint8_t *to, struct lp_err *err) {
     const struct lp_backend *backend = m->dev->backend;
-    if (backend->host_memory) return LP_OK;
-    uint8_t *block = own_bytes(m, w->mat_bytes * (size_t)w->n_mats, "a weight on the device", err);
-    if (!block) return LP_STATUS_MEMORY;
-    if (m->dummy) {
-        lp_status status = lp_dummy_fill(m->dev, w, block, err);
-        m->uploaded_bytes += w->mat_bytes * (size_t)w->n_mats;
-        if (status) return status;
+    const size_t n_rows = (size_t)w->n_out, n_bytes = row_bytes * n_rows;
+    const uint8_t *mat = lp_weight_mat(w, i);
+    if (row_bytes == w->row_bytes) {
+        backend->write(m->dev, to, mat, n_bytes);
+        lp_gguf_drop_pages(m->gguf, mat, n_bytes);
+        return LP_OK;
     }
-    for (int64_t i = 0; i < w->n_mats && !m->dummy; i++) {
-        const uint8_t *mat = lp_weight_mat(w, i);
-        backend->write(m->dev, block + (size_t)i * w->mat_bytes, mat, w->mat_bytes);
-        lp_gguf_drop_pages(m->gguf, mat, w->mat_bytes);
-        m->uploaded_bytes += w->mat_bytes;
+    uint8_t *rows = lp_alloc(n_bytes, 1);
+    if (!rows) return lp_err_memory(err, n_bytes, "columns of a weight");
+    for (size_t r = 0; r < n_rows; r++)
+        memcpy(rows + r * row_bytes, mat + r * w->row_bytes, row_bytes);
+    backend->write(m->dev, to, rows, n_bytes);
+    lp_free(rows);
+    return LP_OK;
+}
+
+// Where a device has memory of its own: all matrices into one block of it, or random ones. The pages of
+// the file that held them are read no more. row_bytes: of the rows' bytes those that count.
+static lp_status upload(struct lp_model *m, struct lp_weight *w, size_t row_bytes,
+                        struct lp_err *err) {
+    lp_status status = LP_OK;
+    const size_t mat_bytes = row_bytes * (size_t)w->n_out;
+    if (m->dev->backend->host_memory || !mat_bytes || !w->n_mats) return LP_OK;
+    uint8_t *block = own_bytes(m, mat_bytes * (size_t)w->n_mats, "a weight on the device", err);
+    if (!block) return LP_STATUS_MEMORY;
+    for (int64_t i = 0; i < w->n_mats && !m->dummy && !status; i++) {
+        status = upload_matrix(m, w, i, row_bytes, block + (size_t)i * mat_bytes, err);
+        m->uploaded_bytes += mat_bytes;
         lp_progress_update(&m->uploading, m->uploaded_bytes);
     }
+    w->row_bytes = row_bytes;
+    w->mat_bytes = mat_bytes;
+    if (m->dummy) {
+        status = lp_dummy_fill(m->dev, w, block, err);
+        m->uploaded_bytes += mat_bytes * (size_t)w->n_mats;
+    }
+    if (status) return status;
     w->data = block;
     w->mats = NULL;
     w->mats_offset = 0;
@@ -158,6 +182,7 @@ static lp_status check_room(struct lp_model *m, const struct lp_load *load, stru
              small = lp_cost_float32_bytes(&m->h, &m->binding), need = matrices + small;
     lp_status status = divide_experts(m, load, &need, err);
     if (status) return status;
+    if (m->ranks) need = lp_rank_weight_bytes(m) + small;
     matrices = need - small;
     if (total == 0 || need <= left) {
         lp_progress_init(&m->uploading, "uploading", matrices);
@@ -197,22 +222,32 @@ static lp_status describe_weight(struct lp_model *m, const struct lp_bound *boun
     return place_scales(m, bound->scale[slot], out->n_mats, &out->scales, err);
 }
 
-static lp_status place_weight(struct lp_model *m, const struct lp_bound *bound, enum lp_slot slot,
-                              struct lp_weight *out, struct lp_err *err) {
-    lp_status status = describe_weight(m, bound, slot, out, err);
-    return status || !bound->tensor[slot] ? status : upload(m, out, err);
-}
-
 struct placing {
     enum lp_slot slot;
     struct lp_weight *to;
+    struct lp_cut cut; // what of it is on this rank
 };
+
+// Of a weight's rows those bytes that are there after a cut.
+static size_t bytes_of_row(const struct lp_weight *w, struct lp_cut cut) {
+    uint64_t bytes = 0;
+    if (cut.kind != LP_CUT_COLUMNS) return w->row_bytes;
+    lp_type_row_bytes((uint32_t)w->type, (uint64_t)w->n_in, &bytes); // less than the whole row's
+    return bytes;
+}
+
+static lp_status place_weight(struct lp_model *m, const struct lp_bound *bound,
+                              const struct placing *p, struct lp_err *err) {
+    lp_status status = describe_weight(m, bound, p->slot, p->to, err);
+    if (status || !bound->tensor[p->slot]) return status;
+    *p->to = lp_weight_cut(p->to, p->cut);
+    return upload(m, p->to, bytes_of_row(p->to, p->cut), err);
+}
 
 static lp_status place_weights(struct lp_model *m, const struct lp_bound *bound,
                                const struct placing *list, size_t n, struct lp_err *err) {
     lp_status status = LP_OK;
-    for (size_t i = 0; i < n && !status; i++)
-        status = place_weight(m, bound, list[i].slot, list[i].to, err);
+    for (size_t i = 0; i < n && !status; i++) status = place_weight(m, bound, &list[i], err);
     return status;
 }
 #define PLACE_WEIGHTS(m, bound, list, err)                                                         \
@@ -254,8 +289,8 @@ static lp_status place_indexer(struct lp_model *m, int32_t l, struct lp_err *err
     w->index_scale = 1.0f / __builtin_sqrtf((float)h->index_heads * (float)h->index_width);
     w->index_rope = (struct lp_rope_spec){h->rope_width, h->arch->index_rope_pairing, m->inv_freq,
                                           h->rope_magnitude};
-    const struct placing weights[] = {{LP_SLOT_INDEX_Q, &w->index_q},
-                                      {LP_SLOT_INDEX_K, &w->index_k}};
+    const struct placing weights[] = {{.slot = LP_SLOT_INDEX_Q, .to = &w->index_q},
+                                      {.slot = LP_SLOT_INDEX_K, .to = &w->index_k}};
     lp_status status = PLACE_WEIGHTS(m, bound, weights, err);
     if (!status) status = place_f32_weight(m, bound, LP_SLOT_INDEX_PROJ, &w->index_proj, err);
     if (!status) status = to_f32(m, t[LP_SLOT_INDEX_NORM_W], &w->index_norm_w, err);
@@ -291,31 +326,35 @@ static lp_status widen(const struct lp_model *m, struct lp_weight *w, uint8_t **
 }
 
 static lp_status place_widened(struct lp_model *m, const struct lp_bound *bound, enum lp_slot slot,
-                               struct lp_weight *out, struct lp_err *err) {
+                               struct lp_cut cut, struct lp_weight *out, struct lp_err *err) {
     uint8_t *copy = NULL;
     lp_status status = describe_weight(m, bound, slot, out, err);
+    if (!status) *out = lp_weight_cut(out, cut);
     if (!status) status = widen(m, out, &copy, err);
-    if (!status) status = upload(m, out, err);
+    if (!status) status = upload(m, out, out->row_bytes, err);
     lp_free(copy);
     return status;
 }
 
 // W_UK and W_UV, from two tensors or from one.
-static lp_status place_up(struct lp_model *m, const struct lp_bound *bound, struct lp_mla_layer *w,
-                          struct lp_err *err) {
+static lp_status place_up(struct lp_model *m, const struct lp_bound *bound, struct lp_range heads,
+                          struct lp_mla_layer *w, struct lp_err *err) {
     const struct lp_hparams *h = &m->h;
+    const int64_t head_rows = h->nope + h->v_dim;
     if (bound->tensor[LP_SLOT_K_B]) {
+        const struct lp_cut cut = {LP_CUT_MATRICES, heads};
         w->k_transposed = true;
-        lp_status status = place_widened(m, bound, LP_SLOT_K_B, &w->k_up, err);
-        return status ? status : place_widened(m, bound, LP_SLOT_V_B, &w->v_up, err);
+        lp_status status = place_widened(m, bound, LP_SLOT_K_B, cut, &w->k_up, err);
+        return status ? status : place_widened(m, bound, LP_SLOT_V_B, cut, &w->v_up, err);
     }
     // rows of head h: nope rows of W_UK, then v rows of W_UV
     struct lp_weight both = lp_weight_of(bound->tensor[LP_SLOT_KV_B]);
     const struct lp_gguf_tensor *scale = bound->scale[LP_SLOT_KV_B];
     lp_status status = scale ? place_scales(m, scale, h->n_heads, &both.scales, err) : LP_OK;
-    if (!status) status = upload(m, &both, err);
-    w->k_up = row_view(&both, 0, h->nope, h->nope + h->v_dim, h->n_heads);
-    w->v_up = row_view(&both, h->nope, h->v_dim, h->nope + h->v_dim, h->n_heads);
+    both = lp_weight_part(&both, 0, 1, heads.first * head_rows, heads.n * head_rows);
+    if (!status) status = upload(m, &both, both.row_bytes, err);
+    w->k_up = row_view(&both, 0, h->nope, head_rows, heads.n);
+    w->v_up = row_view(&both, h->nope, h->v_dim, head_rows, heads.n);
     return status;
 }
 
@@ -324,8 +363,11 @@ static lp_status place_mla(struct lp_model *m, int32_t l, struct lp_err *err) {
     const struct lp_bound *bound = &m->binding.blocks[l];
     const struct lp_gguf_tensor *const *t = bound->tensor;
     struct lp_mla_layer *w = &m->layers[l].mla;
+    const struct lp_range heads = lp_shard_heads(m, l);
+    const int64_t head = h->nope + h->rope_dim;
+    const struct lp_cut rows = {LP_CUT_ROWS, {heads.first * head, heads.n * head}};
     *w = (struct lp_mla_layer){.has_q_rank = h->q_rank > 0,
-                               .n_heads = h->n_heads,
+                               .n_heads = (int32_t)heads.n,
                                .nope = h->nope,
                                .rope_dim = h->rope_dim,
                                .latent = h->latent,
@@ -335,12 +377,12 @@ static lp_status place_mla(struct lp_model *m, int32_t l, struct lp_err *err) {
                                .scale = h->attn_scale};
     w->rope =
         (struct lp_rope_spec){h->rope_width, h->arch->rope_pairing, m->inv_freq, h->rope_magnitude};
-    const struct placing weights[] = {{LP_SLOT_Q, &w->q},
-                                      {LP_SLOT_Q_A, &w->q_a},
-                                      {LP_SLOT_Q_B, &w->q_b},
-                                      {LP_SLOT_KV_A, &w->kv_a}};
+    const struct placing weights[] = {{.slot = LP_SLOT_Q, .to = &w->q, .cut = rows},
+                                      {.slot = LP_SLOT_Q_A, .to = &w->q_a},
+                                      {.slot = LP_SLOT_Q_B, .to = &w->q_b, .cut = rows},
+                                      {.slot = LP_SLOT_KV_A, .to = &w->kv_a}};
     lp_status status = PLACE_WEIGHTS(m, bound, weights, err);
-    if (!status) status = place_up(m, bound, w, err);
+    if (!status) status = place_up(m, bound, heads, w, err);
     if (!status) status = to_f32(m, t[LP_SLOT_Q_A_NORM], &w->q_a_norm, err);
     if (!status) status = to_f32(m, t[LP_SLOT_KV_A_NORM], &w->kv_a_norm, err);
     return status ? status : place_indexer(m, l, err);
@@ -351,8 +393,13 @@ static lp_status place_gqa(struct lp_model *m, int32_t l, struct lp_err *err) {
     const struct lp_bound *bound = &m->binding.blocks[l];
     const struct lp_gguf_tensor *const *t = bound->tensor;
     struct lp_gqa_layer *w = &m->layers[l].gqa;
-    *w = (struct lp_gqa_layer){.n_heads = h->n_heads,
-                               .n_kv_heads = h->n_kv_heads,
+    const struct lp_range kv = lp_shard_heads(m, l);
+    const int64_t group = h->n_heads / h->n_kv_heads; // query heads of a key/value head
+    const struct lp_range q_rows = {kv.first * group * h->head_dim, kv.n * group * h->head_dim},
+                          k_rows = {kv.first * h->head_dim, kv.n * h->head_dim},
+                          v_rows = {kv.first * h->v_dim, kv.n * h->v_dim};
+    *w = (struct lp_gqa_layer){.n_heads = (int32_t)(kv.n * group),
+                               .n_kv_heads = (int32_t)kv.n,
                                .head_dim = h->head_dim,
                                .v_dim = h->v_dim,
                                .eps = h->eps,
@@ -362,15 +409,21 @@ static lp_status place_gqa(struct lp_model *m, int32_t l, struct lp_err *err) {
     const struct {
         enum lp_slot slot;
         const float **to;
-    } vectors[] = {{LP_SLOT_Q_BIAS, &w->q_bias},
-                   {LP_SLOT_K_BIAS, &w->k_bias},
-                   {LP_SLOT_V_BIAS, &w->v_bias},
-                   {LP_SLOT_Q_NORM, &w->q_norm},
-                   {LP_SLOT_K_NORM, &w->k_norm}};
-    const struct placing weights[] = {{LP_SLOT_Q, &w->q}, {LP_SLOT_K, &w->k}, {LP_SLOT_V, &w->v}};
+        int64_t first; // value of this rank
+    } vectors[] = {{LP_SLOT_Q_BIAS, &w->q_bias, q_rows.first},
+                   {LP_SLOT_K_BIAS, &w->k_bias, k_rows.first},
+                   {LP_SLOT_V_BIAS, &w->v_bias, v_rows.first},
+                   {LP_SLOT_Q_NORM, &w->q_norm, 0},
+                   {LP_SLOT_K_NORM, &w->k_norm, 0}};
+    const struct placing weights[] = {
+        {.slot = LP_SLOT_Q, .to = &w->q, .cut = {LP_CUT_ROWS, q_rows}},
+        {.slot = LP_SLOT_K, .to = &w->k, .cut = {LP_CUT_ROWS, k_rows}},
+        {.slot = LP_SLOT_V, .to = &w->v, .cut = {LP_CUT_ROWS, v_rows}}};
     lp_status status = PLACE_WEIGHTS(m, bound, weights, err);
-    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0] && !status; i++)
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0] && !status; i++) {
         status = to_f32(m, t[vectors[i].slot], vectors[i].to, err);
+        if (*vectors[i].to) *vectors[i].to += vectors[i].first;
+    }
     return status;
 }
 
@@ -390,38 +443,82 @@ static lp_status describe_experts(struct lp_model *m, const struct lp_bound *bou
     return LP_OK;
 }
 
+// Of gate and up in one tensor, the rows of this rank: a view of each, uploaded by itself.
+static lp_status place_fused_rows(struct lp_model *m, const struct lp_bound *bound,
+                                  struct lp_range rows, struct lp_ffn *w, struct lp_err *err) {
+    const struct lp_hparams *h = &m->h;
+    struct lp_weight both;
+    lp_status status = describe_weight(m, bound, LP_SLOT_GATE_UP_EXPS, &both, err);
+    if (status) return status;
+    w->gate = row_view(&both, rows.first, rows.n, 2 * h->expert_ff, h->n_experts);
+    w->up = row_view(&both, h->expert_ff + rows.first, rows.n, 2 * h->expert_ff, h->n_experts);
+    status = upload(m, &w->gate, both.row_bytes, err);
+    return status ? status : upload(m, &w->up, both.row_bytes, err);
+}
+
+// What of routed experts is on this rank: some, or of each some rows of gate and up and the columns of down
+// that take them.
+struct expert_cuts {
+    struct lp_cut up, down;
+};
+
+static struct expert_cuts cut_experts(const struct lp_model *m, const struct lp_bound *bound) {
+    if (!lp_shard_is_cut(m)) return (struct expert_cuts){0};
+    if (m->part.whole_experts) {
+        const struct lp_cut some = {LP_CUT_MATRICES, lp_shard_experts(m)};
+        return (struct expert_cuts){some, some};
+    }
+    const struct lp_range range =
+        lp_shard_width(m, m->h.expert_ff, bound->tensor[LP_SLOT_DOWN_EXPS]);
+    return (struct expert_cuts){{LP_CUT_ROWS, range}, {LP_CUT_COLUMNS, range}};
+}
+
 static lp_status place_experts(struct lp_model *m, const struct lp_bound *bound, bool on_host,
                                struct lp_ffn *w, struct lp_err *err) {
     const struct lp_hparams *h = &m->h;
     struct lp_weight both = {0};
-    const struct placing split[] = {
-        {LP_SLOT_DOWN_EXPS, &w->down}, {LP_SLOT_GATE_EXPS, &w->gate}, {LP_SLOT_UP_EXPS, &w->up}};
-    const struct placing fused[] = {{LP_SLOT_DOWN_EXPS, &w->down}, {LP_SLOT_GATE_UP_EXPS, &both}};
+    const struct expert_cuts cut = cut_experts(m, bound);
+    const struct placing split[] = {{.slot = LP_SLOT_DOWN_EXPS, .to = &w->down, .cut = cut.down},
+                                    {.slot = LP_SLOT_GATE_EXPS, .to = &w->gate, .cut = cut.up},
+                                    {.slot = LP_SLOT_UP_EXPS, .to = &w->up, .cut = cut.up}};
+    const struct placing fused[] = {{.slot = LP_SLOT_DOWN_EXPS, .to = &w->down, .cut = cut.down},
+                                    {.slot = LP_SLOT_GATE_UP_EXPS, .to = &both, .cut = cut.up}};
     const bool is_fused = bound->tensor[LP_SLOT_GATE_UP_EXPS] != NULL;
+    const bool by_rows = is_fused && cut.up.kind == LP_CUT_ROWS;
     const struct placing *list = is_fused ? fused : split;
-    const size_t n = is_fused ? 2 : 3;
+    const size_t n = by_rows ? 1 : is_fused ? 2 : 3;
     lp_status status =
         on_host ? describe_experts(m, bound, list, n, err) : place_weights(m, bound, list, n, err);
     if (status || !is_fused) return status;
-    w->gate = row_view(&both, 0, h->expert_ff, 2 * h->expert_ff, h->n_experts);
-    w->up = row_view(&both, h->expert_ff, h->expert_ff, 2 * h->expert_ff, h->n_experts);
+    if (by_rows) return place_fused_rows(m, bound, cut.up.range, w, err);
+    w->gate = row_view(&both, 0, h->expert_ff, 2 * h->expert_ff, both.n_mats);
+    w->up = row_view(&both, h->expert_ff, h->expert_ff, 2 * h->expert_ff, both.n_mats);
     return LP_OK;
+}
+
+// A FFN of three weights, of which this rank has some rows of two and the columns of the third that take
+// them.
+static lp_status place_swiglu(struct lp_model *m, const struct lp_bound *bound,
+                              const enum lp_slot slots[3], struct lp_ffn *w, struct lp_err *err) {
+    const struct lp_gguf_tensor *down = bound->tensor[slots[2]];
+    const struct lp_range range = lp_shard_width(m, (int64_t)down->ne[0], down);
+    const struct placing weights[] = {
+        {.slot = slots[0], .to = &w->gate, .cut = {LP_CUT_ROWS, range}},
+        {.slot = slots[1], .to = &w->up, .cut = {LP_CUT_ROWS, range}},
+        {.slot = slots[2], .to = &w->down, .cut = {LP_CUT_COLUMNS, range}}};
+    return PLACE_WEIGHTS(m, bound, weights, err);
 }
 
 static lp_status place_ffn(struct lp_model *m, int32_t l, struct lp_err *err) {
     const struct lp_bound *bound = &m->binding.blocks[l];
     struct lp_layer *layer = &m->layers[l];
+    static const enum lp_slot dense[] = {LP_SLOT_FFN_GATE, LP_SLOT_FFN_UP, LP_SLOT_FFN_DOWN},
+                              shared[] = {LP_SLOT_GATE_SHEXP, LP_SLOT_UP_SHEXP, LP_SLOT_DOWN_SHEXP};
     layer->is_moe = bound->tensor[LP_SLOT_ROUTER] != NULL;
-    const struct placing dense[] = {{LP_SLOT_FFN_GATE, &layer->dense.gate},
-                                    {LP_SLOT_FFN_UP, &layer->dense.up},
-                                    {LP_SLOT_FFN_DOWN, &layer->dense.down}};
-    if (!layer->is_moe) return PLACE_WEIGHTS(m, bound, dense, err);
-    const struct placing shared[] = {{LP_SLOT_GATE_SHEXP, &layer->shared.gate},
-                                     {LP_SLOT_UP_SHEXP, &layer->shared.up},
-                                     {LP_SLOT_DOWN_SHEXP, &layer->shared.down}};
+    if (!layer->is_moe) return place_swiglu(m, bound, dense, &layer->dense, err);
     layer->has_shared = m->h.n_shared > 0;
     lp_status status = place_experts(m, bound, layer->host_experts, &layer->experts, err);
-    if (!status && layer->has_shared) status = PLACE_WEIGHTS(m, bound, shared, err);
+    if (!status && layer->has_shared) status = place_swiglu(m, bound, shared, &layer->shared, err);
     if (!status) status = place_f32_weight(m, bound, LP_SLOT_ROUTER, &layer->router, err);
     return status ? status
                   : to_f32(m, bound->tensor[LP_SLOT_ROUTER_BIAS], &layer->router_bias, err);
@@ -455,12 +552,22 @@ static lp_status place_rope(struct lp_model *m, struct lp_err *err) {
     return status;
 }
 
+static lp_status place_attn_output(struct lp_model *m, int32_t l, struct lp_err *err) {
+    const struct lp_range heads = lp_shard_heads(m, l);
+    const int64_t width = lp_shard_head_units(&m->h).width;
+    const struct placing weights[] = {
+        {.slot = LP_SLOT_ATTN_OUTPUT,
+         .to = &m->layers[l].attn_output,
+         .cut = {LP_CUT_COLUMNS, {heads.first * width, heads.n * width}}}};
+    return PLACE_WEIGHTS(m, &m->binding.blocks[l], weights, err);
+}
+
 static lp_status place_layer(struct lp_model *m, int32_t l, struct lp_err *err) {
     struct lp_layer *layer = &m->layers[l];
     const struct lp_bound *bound = &m->binding.blocks[l];
     lp_status status = to_f32(m, bound->tensor[LP_SLOT_ATTN_NORM], &layer->attn_norm, err);
     if (!status) status = to_f32(m, bound->tensor[LP_SLOT_FFN_NORM], &layer->ffn_norm, err);
-    if (!status) status = place_weight(m, bound, LP_SLOT_ATTN_OUTPUT, &layer->attn_output, err);
+    if (!status) status = place_attn_output(m, l, err);
     if (!status)
         status =
             m->h.arch->attention == LP_ATTENTION_MLA ? place_mla(m, l, err) : place_gqa(m, l, err);
@@ -472,9 +579,10 @@ static lp_status place_mtp(struct lp_model *m, struct lp_err *err) {
     const struct lp_gguf_tensor *const *t = bound->tensor;
     struct lp_mtp *mtp = &m->mtp;
     m->has_mtp = true;
-    const struct placing weights[] = {{LP_SLOT_NEXTN_EH_PROJ, &mtp->eh_proj},
-                                      {LP_SLOT_NEXTN_EMBD, &mtp->embd},
-                                      {LP_SLOT_NEXTN_HEAD, &mtp->head}};
+    const struct placing weights[] = {
+        {.slot = LP_SLOT_NEXTN_EH_PROJ, .to = &mtp->eh_proj},
+        {.slot = LP_SLOT_NEXTN_EMBD, .to = &mtp->embd},
+        {.slot = LP_SLOT_NEXTN_HEAD, .to = &mtp->head, .cut = {LP_CUT_ROWS, lp_shard_vocab(m)}}};
     lp_status status = PLACE_WEIGHTS(m, bound, weights, err);
     if (!t[LP_SLOT_NEXTN_EMBD]) mtp->embd = m->token_embd;
     if (!t[LP_SLOT_NEXTN_HEAD]) mtp->head = m->output;
@@ -487,15 +595,19 @@ static lp_status place_mtp(struct lp_model *m, struct lp_err *err) {
 
 lp_status lp_model_place(struct lp_model *m, const struct lp_load *load, struct lp_err *err) {
     const struct lp_bound *bound = &m->binding.model;
-    const struct placing weights[] = {{LP_SLOT_TOKEN_EMBD, &m->token_embd},
-                                      {LP_SLOT_OUTPUT, &m->output}};
+    const struct lp_cut vocab = {LP_CUT_ROWS, lp_shard_vocab(m)};
+    const struct placing embd = {.slot = LP_SLOT_TOKEN_EMBD, .to = &m->token_embd},
+                         output = {.slot = LP_SLOT_OUTPUT, .to = &m->output, .cut = vocab};
     lp_status status = check_room(m, load, err);
-    if (!status) status = PLACE_WEIGHTS(m, bound, weights, err);
-    if (!bound->tensor[LP_SLOT_OUTPUT]) m->output = m->token_embd;
+    if (!status && lp_shard_embeds(m)) status = place_weight(m, bound, &embd, err);
+    if (!status && lp_shard_is_last_stage(m)) status = place_weight(m, bound, &output, err);
+    if (!bound->tensor[LP_SLOT_OUTPUT] && lp_shard_is_last_stage(m))
+        m->output = lp_weight_cut(&m->token_embd, vocab);
     if (!status) status = to_f32(m, bound->tensor[LP_SLOT_OUTPUT_NORM], &m->output_norm, err);
     if (!status) status = place_rope(m, err);
-    for (int32_t l = 0; l < m->h.n_layers && !status; l++) status = place_layer(m, l, err);
-    if (!status && m->binding.has_mtp) status = place_mtp(m, err);
+    for (int32_t l = 0; l < m->h.n_layers && !status; l++)
+        if (lp_shard_has_layer(m, l)) status = place_layer(m, l, err);
+    if (!status && m->binding.has_mtp && lp_shard_is_last_stage(m)) status = place_mtp(m, err);
     lp_progress_finish(&m->uploading);
     if (!status && m->dev->backend->failed) status = m->dev->backend->failed(m->dev, err);
     return status;

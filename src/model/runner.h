@@ -3,6 +3,7 @@
 #define LP_MODEL_RUNNER_H
 
 #include "model/host_experts.h"
+#include "model/ranks.h"
 #include "model/step_trace.h"
 
 struct lp_runner {
@@ -14,6 +15,7 @@ struct lp_runner {
     struct lp_route_counts routes;
     struct lp_step_trace tracing;
     struct lp_host_experts host_experts;
+    struct lp_runner_ranks ranks;
 
     // device, one row per token of the step
     int32_t *tokens, *positions;
@@ -39,17 +41,22 @@ struct lp_runner {
     // residual stream is; and a byte an id that is not to be looked at
     int32_t *found; // [LP_RUNNER_FOUND][max_rows]
     uint8_t *skip;  // [n_vocab]
-    float *logit_x; // [logit_rows, n_embd]
-    float *logits;  // [logit_rows, n_vocab]
-    float *pair;    // [2 * n_embd] what eh_proj takes; NULL without drafts
+    // with lp_backend.top_rows, of the first block of logits: what may be drawn from its rows
+    struct lp_top_row *tops; // [logit_rows]
+    double *scales;          // [logit_rows]
+    float *logit_x;          // [logit_rows, n_embd]
+    float *logits;           // [logit_rows, n_vocab]
+    float *pair;             // [2 * n_embd] what eh_proj takes; NULL without drafts
 
-    void *blocks[32]; // everything above, to free
+    void *blocks[40]; // everything above, to free
     int n_blocks;
-    int32_t *host_positions;    // [max_rows]
-    const int32_t **host_pages; // [max_rows]
-    float *host_rows;           // [LP_RUNNER_LOGIT_ROWS, n_embd]
-    int32_t *host_found;        // as found
-    const bool *skip_from;      // what lies in skip; NULL: nothing
+    int32_t *host_positions;      // [max_rows]
+    const int32_t **host_pages;   // [max_rows]
+    float *host_rows;             // [LP_RUNNER_LOGIT_ROWS, n_embd]
+    int32_t *host_found;          // as found
+    struct lp_top_row *host_tops; // as tops
+    double *host_scales;
+    const bool *skip_from; // what lies in skip; NULL: nothing
 
     // host, with drafts: the rows of the MTP layer, packed
     int32_t *mtp_tokens;       // [max_rows]
@@ -64,8 +71,6 @@ void lp_runner_norm(struct lp_runner *r, const float *x, int64_t x_stride, const
 // Token ids, positions and page tables of the rows onto the device.
 void lp_runner_upload(struct lp_runner *r, const int32_t *tokens, const struct lp_span *spans,
                       int32_t n_spans, int64_t n_rows);
-// Tells the devices whether results are to be fixed (lp_backend.fix_results).
-void lp_runner_fix_results(struct lp_runner *r, bool fixed);
 // What the operations of a step with these settings share; tells the device whether results are to be fixed
 // (lp_backend.fix_results). Before any of them.
 struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_span *spans,
@@ -74,6 +79,11 @@ struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_spa
 // h += attention and FFN of a layer.
 void lp_runner_layer(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
                      const struct lp_step_settings *settings);
+// The layers that are here over the rows of a step: r->h = the stream behind the last of them.
+void lp_runner_run_rows(struct lp_runner *r, const struct lp_step *step,
+                        const struct lp_step_settings *settings);
+// Positions and page tables of the rows, on the host.
+void lp_runner_place_rows(struct lp_runner *r, const struct lp_span *spans, int32_t n_spans);
 // logits = W x; x [n_rows, n_embd], n_rows at most logit_rows.
 void lp_runner_head(struct lp_runner *r, const struct lp_weight *w, const float *x, int64_t n_rows);
 // Whether experts could not be read from disk, so that what runs now is worth nothing; and why, once.

@@ -2,6 +2,7 @@
 //
 //   h = embedding;  for each layer:  h += W_o attention(norm(h));  h += ffn(norm(h));
 //   logits = W_out norm(h)
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "base/fault.h"
 #include "model/expert_cache.h"
 #include "model/runner.h"
+#include "model/shard.h"
 
 static int64_t max_i64(int64_t a, int64_t b) {
     return a > b ? a : b;
@@ -23,6 +25,7 @@ static void *take(struct lp_runner *r, int64_t n_rows, int64_t width, lp_status 
     struct lp_device *dev = r->model->dev;
     size_t bytes;
     if (*status || width == 0 || n_rows == 0) return NULL;
+    assert((size_t)r->n_blocks < sizeof r->blocks / sizeof r->blocks[0]);
     if (!lp_mul_size((size_t)n_rows, (size_t)width, &bytes) || !lp_mul_size(bytes, 4, &bytes) ||
         !(r->blocks[r->n_blocks] = dev->backend->alloc(dev, bytes))) {
         *status = lp_err_set(err, LP_STATUS_MEMORY,
@@ -120,6 +123,16 @@ static lp_status check_mtp(const struct lp_model *model, struct lp_err *err) {
                       why ? "; " : "", why ? why : "");
 }
 
+static void take_tops(struct lp_runner *r, lp_status *status, struct lp_err *err) {
+    const size_t n = (size_t)r->logit_rows;
+    r->tops = take(r, r->logit_rows, sizeof *r->tops / 4, status, err);
+    r->scales = take(r, r->logit_rows, sizeof *r->scales / 4, status, err);
+    r->host_tops = lp_alloc(n, sizeof *r->host_tops);
+    r->host_scales = lp_alloc(n, sizeof *r->host_scales);
+    if (!*status && (!r->host_tops || !r->host_scales))
+        *status = lp_err_memory(err, n * sizeof *r->host_tops, "the largest logits of rows");
+}
+
 lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct lp_kv *kv,
                         int64_t max_rows, int64_t max_context, bool with_mtp, struct lp_err *err) {
     const struct lp_hparams *h = &model->h;
@@ -162,6 +175,7 @@ lp_status lp_runner_new(struct lp_runner **out, struct lp_model *model, struct l
         r->host_found = lp_alloc((size_t)max_rows * LP_RUNNER_FOUND, sizeof *r->host_found);
         if (!r->host_found) status = lp_err_memory(err, (size_t)max_rows * 12, "scanned rows");
     }
+    if (model->dev->backend->top_rows && model->dev->backend->scan_rows) take_tops(r, &status, err);
     if (with_mtp) take_drafts(r, max_rows, &status, err);
     if (!status) status = lp_step_trace_init(&r->tracing, max_rows, h->n_used, h->n_experts, err);
     if (!status) status = reserve_device(r, err);
@@ -183,8 +197,11 @@ void lp_runner_free(struct lp_runner *r) {
     lp_free(r->host_pages);
     lp_free(r->host_rows);
     lp_free(r->host_found);
+    lp_free(r->host_tops);
+    lp_free(r->host_scales);
     lp_step_trace_release(&r->tracing);
     lp_host_experts_release(&r->host_experts);
+    lp_ranks_release(r);
     lp_free(r->mtp_tokens);
     lp_free(r->mtp_spans);
     lp_free(r->mtp_owner);
@@ -262,6 +279,7 @@ static void project_attention(struct lp_runner *r, int32_t l, const struct lp_at
     (void)settings;
     const struct lp_weight *w = &r->model->layers[l].attn_output;
     struct lp_device *dev = r->model->dev;
+    if (w->n_in == 0) return; // no head is on this rank
     dev->backend->matmul(dev, &(struct lp_op_matmul){.w = w,
                                                      .x = r->attn_out,
                                                      .x_stride = w->n_in,
@@ -291,7 +309,7 @@ static void attend(struct lp_runner *r, int32_t l, const struct lp_attn_step *at
     if (attn->n_rows <= AHEAD_ROWS) step.ahead = ahead;
     if (r->model->h.arch->attention == LP_ATTENTION_MLA)
         lp_mla_attend(&step, l, &w->mla, &r->mla, r->x, r->model->h.n_embd);
-    else
+    else if (w->gqa.n_heads > 0)
         lp_gqa_attend(&step, l, &w->gqa, &r->gqa, r->x, r->model->h.n_embd);
 }
 
@@ -304,14 +322,18 @@ void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *
     lp_attn_probe(attn, LP_PROBE_ATTN_NORM, l, r->x, n_embd);
     attend(r, l, attn);
     lp_runner_probe_added(r, LP_PROBE_ATTN_PROJ, l, attn, project_attention);
+    lp_ranks_begin_sum(r, n_rows);
     project_attention(r, l, attn, settings);
     lp_step_lap(attn->clock, LP_STEP_PART_PROJECT);
+    lp_ranks_end_sum(r, n_rows, attn->clock);
     lp_attn_probe(attn, LP_PROBE_ATTN_RESIDUAL, l, r->h, n_embd);
     norm(r, r->h, w->ffn_norm, r->x, n_rows);
     lp_step_lap(attn->clock, LP_STEP_PART_OTHER);
     lp_attn_probe(attn, LP_PROBE_FFN_NORM, l, r->x, n_embd);
     lp_runner_probe_added(r, LP_PROBE_FFN_OUT, l, attn, lp_ffn_run);
+    lp_ranks_begin_sum(r, n_rows);
     lp_ffn_run(r, l, attn, settings);
+    lp_ranks_end_sum(r, n_rows, attn->clock);
     lp_attn_probe(attn, LP_PROBE_LAYER_OUT, l, r->h, n_embd);
 }
 
@@ -336,6 +358,12 @@ lp_status lp_runner_device_failure(struct lp_runner *r, struct lp_err *err) {
     return dev->backend->failed ? dev->backend->failed(dev, err) : LP_OK;
 }
 
+bool lp_runner_has_failed(const struct lp_runner *r) {
+    const struct lp_backend *backend = r->model->dev->backend;
+    return (backend->failed && backend->failed(r->model->dev, NULL)) ||
+           (r->model->ranks && lp_comm_failed(r->model->ranks, NULL));
+}
+
 static lp_status check_step(const struct lp_runner *r, const struct lp_step *step,
                             struct lp_err *err) {
     if (step->n_rows < 1 || step->n_rows > r->max_rows)
@@ -355,15 +383,19 @@ static lp_status check_step(const struct lp_runner *r, const struct lp_step *ste
     return LP_OK;
 }
 
-void lp_runner_upload(struct lp_runner *r, const int32_t *tokens, const struct lp_span *spans,
-                      int32_t n_spans, int64_t n_rows) {
-    struct lp_device *dev = r->model->dev;
+void lp_runner_place_rows(struct lp_runner *r, const struct lp_span *spans, int32_t n_spans) {
     for (int32_t i = 0; i < n_spans; i++)
         for (int64_t t = 0; t < spans[i].n_rows; t++) {
             r->host_positions[spans[i].first_row + t] =
                 (int32_t)(spans[i].n_past + t + (LP_FAULT("chunk-position") && spans[i].n_past));
             r->host_pages[spans[i].first_row + t] = spans[i].pages->device_pages;
         }
+}
+
+void lp_runner_upload(struct lp_runner *r, const int32_t *tokens, const struct lp_span *spans,
+                      int32_t n_spans, int64_t n_rows) {
+    struct lp_device *dev = r->model->dev;
+    lp_runner_place_rows(r, spans, n_spans);
     size_t bytes = (size_t)n_rows * sizeof(int32_t);
     dev->backend->write(dev, r->tokens, tokens, bytes);
     dev->backend->write(dev, r->positions, r->host_positions, bytes);
@@ -384,7 +416,10 @@ static inline void plant_nan(struct lp_runner *r, int64_t n_rows, int32_t positi
 static void call_layers(struct lp_runner *r, const struct lp_attn_step *attn,
                         const struct lp_step_settings *settings) {
     bool selected = selects(r, attn);
-    for (int32_t l = 0; l < r->model->h.n_layers && !lp_runner_lacks_experts(r); l++) {
+    const struct lp_range layers = lp_shard_layers(r->model);
+    const int32_t end = (int32_t)(layers.first + layers.n);
+    for (int32_t l = (int32_t)layers.first; l < end && !lp_runner_lacks_experts(r); l++) {
+        if (r->model->ranks && lp_comm_failed(r->model->ranks, NULL)) return; // R1
         lp_runner_layer(r, l, attn, settings);
         if (LP_FAULT("nan-in-layer") && l == 2) plant_nan(r, attn->n_rows, 200);
         if (settings->watch)
@@ -408,7 +443,7 @@ static bool may_replay(const struct lp_runner *r, const struct lp_attn_step *att
                        const struct lp_step_settings *settings, struct lp_replay_key *key) {
     const struct lp_mla_layer *mla =
         r->model->h.arch->attention == LP_ATTENTION_MLA ? &r->model->layers[0].mla : NULL;
-    if (!attn->dev->backend->replay || settings->watch || settings->probe ||
+    if (!attn->dev->backend->replay || settings->watch || settings->probe || r->model->ranks ||
         r->model->expert_cache || r->model->n_host_layers || lp_trace_is_full(settings->trace))
         return false;
     struct lp_together t = lp_attn_together(attn, attn->spans, attn->n_spans);
@@ -443,35 +478,63 @@ static void run_layers(struct lp_runner *r, const struct lp_attn_step *attn,
         call_layers(r, attn, settings);
 }
 
-lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
-                         const struct lp_step_settings *settings, struct lp_err *err) {
-    struct lp_device *dev = r->model->dev;
+// Whether a layer that stands first in a stage keeps to the selection of one before it.
+static bool shares_selection(const struct lp_runner *r, int64_t layer,
+                             const struct lp_attn_step *attn) {
     const struct lp_hparams *h = &r->model->h;
-    lp_status status = check_step(r, step, err);
-    if (status) return status;
-    uint64_t start_ns = lp_clock_ns();
-    lp_step_clock_start(settings->clock);
-    r->step = r->n_steps;
-    lp_runner_upload(r, step->tokens, step->spans, step->n_spans, step->n_rows);
-    struct lp_attn_step attn =
-        lp_runner_attention(r, step->spans, step->n_spans, step->n_rows, settings);
-    lp_step_trace_begin(r, &attn, 0, h->n_layers);
+    return layer < h->n_layers && h->index_role[layer] == LP_INDEXER_SHARED && selects(r, attn);
+}
+
+static void embed(struct lp_runner *r, const struct lp_step *step) {
+    const struct lp_hparams *h = &r->model->h;
+    struct lp_device *dev = r->model->dev;
     dev->backend->embed(dev, &(struct lp_op_embed){.table = &r->model->token_embd,
                                                    .ids = r->tokens,
                                                    .out = r->h,
                                                    .out_stride = h->n_embd,
                                                    .n_rows = step->n_rows});
+}
+
+void lp_runner_run_rows(struct lp_runner *r, const struct lp_step *step,
+                        const struct lp_step_settings *settings) {
+    const struct lp_hparams *h = &r->model->h;
+    const struct lp_range layers = lp_shard_layers(r->model);
+    const int64_t end = layers.first + layers.n;
+    lp_runner_upload(r, step->tokens, step->spans, step->n_spans, step->n_rows);
+    struct lp_attn_step attn =
+        lp_runner_attention(r, step->spans, step->n_spans, step->n_rows, settings);
+    lp_step_trace_begin(r, &attn, (int32_t)layers.first, (int32_t)layers.n);
+    if (lp_shard_is_first_stage(r->model))
+        embed(r, step);
+    else
+        lp_ranks_take_stream(r, step->n_rows, shares_selection(r, layers.first, &attn),
+                             settings->clock);
     if (settings->watch) settings->watch(settings->watch_user, -1, r->h, NULL, NULL, 0);
     if (settings->probe) {
         settings->probe->failed = false;
         lp_attn_probe(&attn, LP_PROBE_EMBED, -1, r->h, h->n_embd);
     }
     run_layers(r, &attn, settings);
-    status = lp_runner_lack(r, err);
+    lp_ranks_give_stream(r, step->n_rows, shares_selection(r, end, &attn), settings->clock);
+}
+
+static lp_status run_step(struct lp_runner *r, const struct lp_step *step,
+                          const struct lp_step_settings *settings, struct lp_err *err) {
+    uint64_t start_ns = lp_clock_ns();
+    lp_step_clock_start(settings->clock);
+    r->step = r->n_steps;
+    if (r->ranks.window_rows > 0)
+        lp_ranks_run_windows(r, step, settings);
+    else
+        lp_runner_run_rows(r, step, settings);
+    lp_status status = lp_runner_lack(r, err);
     if (!status) {
+        const uint64_t waited_ns = lp_ranks_wait_ns(r);
         lp_step_lap(settings->clock, LP_STEP_PART_OTHER);
         lp_runner_give_logits(r, step, settings->probe);
         lp_step_lap(settings->clock, LP_STEP_PART_HEAD);
+        lp_step_clock_move(settings->clock, LP_STEP_PART_HEAD, LP_STEP_PART_RANKS,
+                           lp_ranks_wait_ns(r) - waited_ns);
     }
     if (!status) status = lp_runner_device_failure(r, err);
     if (!status) status = lp_runner_check_logits(r, step, err);
@@ -481,4 +544,13 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
     lp_step_trace_end(r, step, settings, start_ns);
     r->n_steps++;
     return status;
+}
+
+lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
+                         const struct lp_step_settings *settings, struct lp_err *err) {
+    lp_status status = check_step(r, step, err);
+    if (!status) status = lp_ranks_give_step(r, step, settings, err);
+    if (status) return status;
+    status = run_step(r, step, settings, err);
+    return lp_ranks_end_step(r, status, err);
 }

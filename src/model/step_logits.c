@@ -6,10 +6,15 @@
 
 #include "attention/attn_probe.h"
 #include "model/runner.h"
+#include "model/shard.h"
 
 void lp_runner_head(struct lp_runner *r, const struct lp_weight *w, const float *x,
                     int64_t n_rows) {
     struct lp_device *dev = r->model->dev;
+    if (r->model->ranks) {
+        lp_ranks_head(r, w, x, n_rows);
+        return;
+    }
     dev->backend->matmul(dev, &(struct lp_op_matmul){.w = w,
                                                      .x = x,
                                                      .x_stride = w->n_in,
@@ -46,7 +51,7 @@ static void make_block(struct lp_runner *r, const struct lp_step *step, struct l
                        int64_t first, int64_t n) {
     const struct lp_hparams *h = &r->model->h;
     const int32_t *rows = step->logit_rows + first;
-    for (int64_t i = 0, run; i < n; i += run) {
+    for (int64_t i = 0, run; i < n && lp_shard_is_last_stage(r->model); i += run) {
         run = adjacent(rows + i, n - i);
         lp_runner_norm(r, r->h + rows[i] * h->n_embd, h->n_embd, r->model->output_norm,
                        r->logit_x + i * h->n_embd, h->n_embd, run);
@@ -64,14 +69,42 @@ static bool is_greedy(const struct lp_runner *r, const struct lp_step *step, int
     return scans(r) && step->greedy && step->greedy[i];
 }
 
+// Rows [0, n), the first block: rows that are drawn from are looked for there alone, which is all that a step
+// of answers has.
+static void find_tops(struct lp_runner *r, const struct lp_step *step, int64_t n) {
+    struct lp_device *dev = r->model->dev;
+    bool any = false;
+    for (int64_t i = 0; i < n; i++) {
+        r->host_scales[i] = step->draws[i].scale;
+        any |= r->host_scales[i] > 0;
+    }
+    if (!any) return;
+    dev->backend->write(dev, r->scales, r->host_scales, (size_t)n * sizeof *r->scales);
+    dev->backend->top_rows(dev, &(struct lp_op_top_rows){.x = r->logits,
+                                                         .x_stride = r->model->h.n_vocab,
+                                                         .n_rows = n,
+                                                         .width = r->model->h.n_vocab,
+                                                         .skip = step->never ? r->skip : NULL,
+                                                         .scales = r->scales,
+                                                         .rows = r->tops});
+    dev->backend->read(dev, r->host_tops, r->tops, (size_t)n * sizeof *r->tops);
+    for (int64_t i = 0; i < n; i++)
+        if (r->host_scales[i] > 0 && step->draws[i].enough(step->draws[i].who, &r->host_tops[i]))
+            step->tops[i] = &r->host_tops[i];
+}
+
+static bool stays(const struct lp_runner *r, const struct lp_step *step, int64_t i) {
+    return is_greedy(r, step, i) || (step->draws && step->tops[i]);
+}
+
 // Rows of the block whose logits are wanted; neighbours in one copy.
 static void read_block(struct lp_runner *r, const struct lp_step *step, int64_t first, int64_t n) {
     struct lp_device *dev = r->model->dev;
     const int64_t n_vocab = r->model->h.n_vocab;
     for (int64_t i = 0, run; i < n; i += run) {
         run = 1;
-        if (is_greedy(r, step, first + i)) continue;
-        while (i + run < n && !is_greedy(r, step, first + i + run)) run++;
+        if (stays(r, step, first + i)) continue;
+        while (i + run < n && !stays(r, step, first + i + run)) run++;
         dev->backend->read(dev, step->logits + (first + i) * n_vocab, r->logits + i * n_vocab,
                            (size_t)(run * n_vocab) * sizeof(float));
     }
@@ -142,15 +175,28 @@ static void check_rows(struct lp_runner *r, const struct lp_step *step) {
     }
 }
 
-void lp_runner_give_logits(struct lp_runner *r, const struct lp_step *step,
+// Of stages the last one knows which rows are bad.
+static void take_bad_rows(struct lp_runner *r, struct lp_step *step) {
+    if (r->model->part.n_stages <= 1) return;
+    lp_ranks_bad_rows(r, step->n_rows, step->bad_rows);
+    step->bad_rows = NULL;
+}
+
+void lp_runner_give_logits(struct lp_runner *r, const struct lp_step *whole,
                            struct lp_probe *probe) {
+    struct lp_step copy = *whole, *step = &copy;
+    for (int64_t i = 0; step->draws && i < step->n_logit_rows; i++) step->tops[i] = NULL;
     for (int64_t i = 0, n; i < step->n_logit_rows; i += n) {
         n = step->n_logit_rows - i;
         if (n > r->logit_rows) n = r->logit_rows;
         make_block(r, step, probe, i, n);
+        if (lp_ranks_follows(r)) continue;
         if (scans(r)) scan_block(r, step, i, n);
+        if (i == 0 && r->tops && step->draws) find_tops(r, step, n);
         read_block(r, step, i, n);
     }
+    take_bad_rows(r, step);
+    if (lp_ranks_follows(r)) return;
     if (scans(r)) {
         take_found(r, step);
         return;
@@ -162,7 +208,7 @@ void lp_runner_give_logits(struct lp_runner *r, const struct lp_step *step,
 lp_status lp_runner_check_logits(struct lp_runner *r, const struct lp_step *step,
                                  struct lp_err *err) {
     const int64_t n_vocab = r->model->h.n_vocab;
-    for (int64_t i = 0; i < step->n_logit_rows; i++) {
+    for (int64_t i = 0; i < step->n_logit_rows && !lp_ranks_follows(r); i++) {
         const float *row = step->logits + i * n_vocab;
         bool bad = scans(r) ? r->host_found[BAD_LOGITS * r->max_rows + i] != 0
                             : lp_runner_find_nonfinite(row, n_vocab) >= 0;

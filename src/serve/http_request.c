@@ -219,6 +219,7 @@ static bool send_metrics(struct lp_server *s, struct MHD_Connection *connection,
                                  .n_repairs = atomic_load(&s->service.n_repairs),
                                  .model_id = s->model_id};
     bool ok = lp_metrics_write(&text, &stats, &s->counts, &now) &&
+              lp_metrics_write_ranks(&text, s->service.engine) &&
               lp_http_send_text(s, connection, in, LP_METRICS_CONTENT_TYPE, &text);
     lp_bytes_release(&text);
     return ok;

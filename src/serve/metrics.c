@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 enum value_kind { VALUE_I64, VALUE_U64, VALUE_F64, VALUE_BOOL };
 
 struct row {
@@ -183,6 +185,38 @@ static void put_histogram(struct lp_bytes *out, const char *name, const char *he
                     name);
     put_number(out, h->sum);
     lp_bytes_printf(out, "\n%s_count %llu\n", name, (unsigned long long)sum);
+}
+
+// One series a rank; at: of the number, a double, in limpid_rank_info.
+static void put_ranks(struct lp_bytes *out, const char *name, const char *type, const char *help,
+                      const limpid_rank_info *ranks, size_t n, size_t at) {
+    put_head(out, name, type, help);
+    for (size_t i = 0; i < n; i++) {
+        double value;
+        memcpy(&value, (const char *)&ranks[i] + at, sizeof value);
+        lp_bytes_printf(out, "%s{rank=\"%zu\",host=\"%s\"} ", name, i, ranks[i].host);
+        put_number(out, value);
+        lp_bytes_puts(out, "\n");
+    }
+}
+
+bool lp_metrics_write_ranks(struct lp_bytes *out, const limpid_engine *engine) {
+    const size_t n = limpid_engine_get_ranks(engine, NULL, 0);
+    if (n == 0) return !out->failed;
+    limpid_rank_info *ranks = lp_alloc(n, sizeof *ranks);
+    if (!ranks) return false;
+    limpid_engine_get_ranks(engine, ranks, n);
+    put_ranks(out, "limpid_rank_step_seconds_total", "counter", "Time of a rank in steps", ranks, n,
+              offsetof(limpid_rank_info, step_s));
+    put_ranks(out, "limpid_rank_wait_seconds_total", "counter",
+              "Time of a rank in exchanges with the others", ranks, n,
+              offsetof(limpid_rank_info, wait_s));
+    put_head(out, "limpid_rank_memory_bytes", "gauge", "The most memory that a rank has had");
+    for (size_t i = 0; i < n; i++)
+        lp_bytes_printf(out, "limpid_rank_memory_bytes{rank=\"%zu\",host=\"%s\"} %llu\n", i,
+                        ranks[i].host, (unsigned long long)ranks[i].memory_bytes);
+    lp_free(ranks);
+    return !out->failed;
 }
 
 static double ratio(uint64_t part, uint64_t of) {

@@ -33,7 +33,9 @@ struct lp_metrics_now {
     const char *model_id;
 };
 
-// False without memory.
+// What each of the ranks that run the model has done. False: out of memory.
+bool lp_metrics_write_ranks(struct lp_bytes *out, const limpid_engine *engine);
+// False: out of memory.
 bool lp_metrics_write(struct lp_bytes *out, const limpid_engine_stats *stats,
                       struct lp_http_counts *counts, const struct lp_metrics_now *now);
 

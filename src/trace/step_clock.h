@@ -26,6 +26,7 @@
     X(DENSE, "dense", "dense feed-forward layers")                                                 \
     X(HEAD, "head", "logits")                                                                      \
     X(WAIT, "wait", "waiting for weights from disk")                                               \
+    X(RANKS, "ranks", "exchanges with other ranks, and waiting for them")                          \
     X(OTHER, "other", "norms, rotations, cache writes, the rest")
 
 enum lp_step_part {

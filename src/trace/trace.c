@@ -82,6 +82,10 @@ bool lp_trace_is_full(const struct lp_trace *trace) {
     return trace && trace->fd >= 0;
 }
 
+uint64_t lp_trace_start_ns(const struct lp_trace *trace) {
+    return trace->start_ns;
+}
+
 // ---- an event
 
 static bool has_ended(uint32_t thread) {

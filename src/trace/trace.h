@@ -41,6 +41,9 @@ lp_status lp_trace_close(struct lp_trace *trace, struct lp_err *err);
 // Whether DETAIL events are wanted, and all that costs time to find out. False for NULL.
 bool lp_trace_is_full(const struct lp_trace *trace);
 
+// The time that is 0 in the trace, by lp_clock_ns.
+uint64_t lp_trace_start_ns(const struct lp_trace *trace);
+
 // Appends what the rings hold, as JSON lines in order of time. request_id: only the facts, the
 // events of requests of this id, and what else happened in their steps; NULL: everything. Never
 // waits for a writer. Errors: MEMORY.

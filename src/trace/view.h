@@ -8,9 +8,15 @@
 //                  view_story.c    text: one request, step by step
 //                  view_chrome.c   Chrome's format
 //
+// Of several ranks, which write a trace each:
+//
+//   view_rank.c    a pass over each: its steps, and by what clock
+//   view_clock.c   one clock for all
+//   view_ranks.c   text: who is slow, who waits, in which steps, and what is missing
+//
 // The lines may come from anywhere: hostile ones are skipped and counted, memory grows with the
 // number of sequences and of different words, not with the number of events (but for the steps of
-// the one request that is told).
+// the one request that is told, and of several ranks).
 #ifndef LP_TRACE_VIEW_H
 #define LP_TRACE_VIEW_H
 
@@ -38,5 +44,26 @@ struct lp_view_notes {
 // (notes->found) nothing is written. Errors: FORMAT (no event at all), MEMORY, IO (of out).
 lp_status lp_view_write(struct lp_str trace, const char *request, enum lp_view_format format,
                         FILE *out, struct lp_view_notes *notes, struct lp_err *err);
+
+// ---- several ranks
+
+struct lp_view_file { // the trace of one rank
+    const char *path;
+    const char *why;     // it is not there, or NULL
+    struct lp_str lines; // where it is
+    int64_t rank;        // if the trace does not say which
+};
+
+struct lp_view_asked {
+    const char *request; // as above
+    enum lp_view_format format;
+    bool steps; // text: a list of all steps
+};
+
+// Joins them on one clock. What is of one rank alone (a request, lines) is that of the lowest which is
+// there; notes are its. *shown: its place in files. Errors: as above, and INVALID (two are of one rank).
+lp_status lp_view_write_ranks(const struct lp_view_file *files, size_t n,
+                              const struct lp_view_asked *asked, FILE *out, size_t *shown,
+                              struct lp_view_notes *notes, struct lp_err *err);
 
 #endif

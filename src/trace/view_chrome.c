@@ -3,8 +3,9 @@
 #include <string.h>
 
 #include "base/clean.h"
+#include "trace/view_clock.h"
 
-#define ENGINE 1 // processes
+#define ENGINE 1 // processes, where there are no ranks
 #define REQUESTS 2
 #define MOST_THREADS 64  // that get a name
 #define MOST_CHUNKS 4096 // that wait for the end of their step
@@ -18,6 +19,9 @@ struct chrome {
     const struct lp_view_index *index;
     FILE *out;
     const char *separator;
+    int64_t engine, requests; // processes
+    int64_t later_us;         // of the part that is written
+    bool leads;               // it is the first
     int64_t threads[MOST_THREADS];
     size_t n_threads, n_chunks;
     struct chunk *chunks; // [MOST_CHUNKS]
@@ -34,16 +38,16 @@ static void put_text(const char *text, FILE *out) {
 }
 
 // Begins an event; the caller adds fields and '}'.
-static void begin(struct chrome *c, const char *phase, const char *name, int process, int64_t track,
-                  int64_t time_us) {
+static void begin(struct chrome *c, const char *phase, const char *name, int64_t process,
+                  int64_t track, int64_t time_us) {
     fprintf(c->out, "%s\n{\"ph\":\"%s\",\"name\":", c->separator, phase);
     put_text(name, c->out);
-    fprintf(c->out, ",\"pid\":%d,\"tid\":%lld,\"ts\":%lld", process, (long long)track,
+    fprintf(c->out, ",\"pid\":%lld,\"tid\":%lld,\"ts\":%lld", (long long)process, (long long)track,
             (long long)time_us);
     c->separator = ",";
 }
 
-static void put_name(struct chrome *c, const char *of, int process, int64_t track,
+static void put_name(struct chrome *c, const char *of, int64_t process, int64_t track,
                      const char *name) {
     begin(c, "M", of, process, track, 0);
     fputs(",\"args\":{\"name\":", c->out);
@@ -67,8 +71,8 @@ static void put_seq(struct chrome *c, const struct lp_view_seq *q) {
     if (q->id[0]) n += snprintf(name + n, sizeof name - (size_t)n, ", %.80s", q->id);
     if (q->choice > 0)
         snprintf(name + n, sizeof name - (size_t)n, ", choice %lld", (long long)q->choice);
-    put_name(c, "thread_name", REQUESTS, track_of(q->number), name);
-    begin(c, "X", "request", REQUESTS, track_of(q->number), q->first_us);
+    put_name(c, "thread_name", c->requests, track_of(q->number), name);
+    begin(c, "X", "request", c->requests, track_of(q->number), q->first_us + c->later_us);
     fprintf(c->out,
             ",\"dur\":%lld,\"args\":{\"sequence\":%lld,\"n_prompt\":%lld,\"n_cached\":%lld,"
             "\"tokens_given\":%lld,\"preempted\":%lld,\"ended\":%s}}",
@@ -81,7 +85,7 @@ static void put_seq(struct chrome *c, const struct lp_view_seq *q) {
 
 static void put_chunk(struct chrome *c, const struct chunk *chunk, const char *name,
                       int64_t from_us, int64_t until_us) {
-    begin(c, "X", name, REQUESTS, track_of(chunk->sequence), from_us);
+    begin(c, "X", name, c->requests, track_of(chunk->sequence), from_us);
     fprintf(c->out, ",\"dur\":%lld", (long long)(until_us > from_us ? until_us - from_us : 0));
     put_args(c, chunk->line);
 }
@@ -89,7 +93,7 @@ static void put_chunk(struct chrome *c, const struct chunk *chunk, const char *n
 static void drop_chunks(struct chrome *c) {
     for (size_t i = 0; i < c->n_chunks; i++)
         put_chunk(c, &c->chunks[i], "chunk without an end", c->chunks[i].time_us,
-                  c->index->last_us);
+                  c->index->last_us + c->later_us);
     c->n_chunks = 0;
 }
 
@@ -106,7 +110,7 @@ static void take_step(struct chrome *c, const struct lp_view_event *event) {
     char name[40];
     size_t n = 0;
     snprintf(name, sizeof name, "step %lld", (long long)step);
-    begin(c, "X", name, ENGINE, event->thread, from);
+    begin(c, "X", name, c->engine, event->thread, from);
     fprintf(c->out, ",\"dur\":%lld", (long long)(dur > 0 ? dur : 0));
     put_args(c, event->line);
     for (size_t i = 0; i < c->n_chunks; i++)
@@ -120,12 +124,19 @@ static void take_step(struct chrome *c, const struct lp_view_event *event) {
 // ---- all others ----
 
 static void put_counters(struct chrome *c, const struct lp_view_event *event) {
-    begin(c, "C", "sequences", ENGINE, event->thread, event->time_us);
+    begin(c, "C", "sequences", c->engine, event->thread, event->time_us);
     fprintf(c->out, ",\"args\":{\"running\":%lld,\"waiting\":%lld}}",
             (long long)lp_view_int(event, "n_running", 0),
             (long long)lp_view_int(event, "n_waiting", 0));
-    begin(c, "C", "free pages", ENGINE, event->thread, event->time_us);
+    begin(c, "C", "free pages", c->engine, event->thread, event->time_us);
     fprintf(c->out, ",\"args\":{\"pages\":%lld}}", (long long)lp_view_int(event, "pages_free", 0));
+}
+
+// How much of a step was spent in exchanges with other ranks: high on those that wait.
+static void put_exchanges(struct chrome *c, const struct lp_view_event *event) {
+    begin(c, "C", "exchanges", c->engine, event->thread, event->time_us);
+    fprintf(c->out, ",\"args\":{\"ms\":%.3f}}",
+            (double)lp_view_int(event, "duration_ns", 0) * 1e-6);
 }
 
 static const char *name_of(const struct lp_view_event *event) {
@@ -136,9 +147,9 @@ static const char *name_of(const struct lp_view_event *event) {
 
 static void put_instant(struct chrome *c, const struct lp_view_event *event) {
     int64_t sequence = lp_view_int(event, "sequence", -1);
-    bool own = sequence >= 0, crash = lp_view_is(event, "crash");
-    begin(c, "i", name_of(event), own ? REQUESTS : ENGINE, own ? track_of(sequence) : event->thread,
-          event->time_us);
+    bool own = sequence >= 0 && c->leads, crash = lp_view_is(event, "crash");
+    begin(c, "i", name_of(event), own ? c->requests : c->engine,
+          own ? track_of(sequence) : event->thread, event->time_us);
     fprintf(c->out, ",\"s\":\"%s\"", crash ? "g" : "t");
     put_args(c, event->line);
 }
@@ -150,11 +161,13 @@ static void name_thread(struct chrome *c, int64_t thread) {
     if (c->n_threads == MOST_THREADS) return;
     c->threads[c->n_threads++] = thread;
     snprintf(name, sizeof name, "thread %lld", (long long)thread);
-    put_name(c, "thread_name", ENGINE, thread, name);
+    put_name(c, "thread_name", c->engine, thread, name);
 }
 
 static void take(struct chrome *c, const struct lp_view_event *event) {
     name_thread(c, event->thread);
+    if (lp_view_is(event, "operation") && strcmp(lp_view_text(event, "operation"), "ranks") == 0)
+        put_exchanges(c, event);
     if (lp_view_is(event, "chunk"))
         take_chunk(c, event);
     else if (lp_view_is(event, "step"))
@@ -165,23 +178,52 @@ static void take(struct chrome *c, const struct lp_view_event *event) {
         put_instant(c, event);
 }
 
-lp_status lp_view_chrome_write(const struct lp_view_index *index, struct lp_str trace,
-                               bool selection, FILE *out, struct lp_err *err) {
+static void put_part(struct chrome *c, const struct lp_view_chrome_part *part, bool selection,
+                     bool ranks) {
     struct lp_view_lines lines;
     struct lp_view_notes notes;
     struct lp_view_event event;
-    struct chrome c = {.index = index, .out = out, .separator = ""};
+    char name[128] = "engine";
+    if (ranks) lp_view_process_name(&part->process, name, sizeof name);
+    put_name(c, "process_name", c->engine, 0, name);
+    lp_view_lines_init(&lines, part->trace, &notes);
+    while (lp_view_lines_next(&lines, &event)) {
+        if (selection && !lp_view_index_wants(c->index, &event)) continue;
+        if (part->rank) event.time_us = lp_view_clock_common(part->rank, event.time_us);
+        event.time_us += part->later_us;
+        take(c, &event);
+    }
+    drop_chunks(c);
+}
+
+// Of several ranks each has its number, and what follows the last is free.
+static int64_t requests_of(const struct lp_view_chrome_part *parts, size_t n) {
+    const struct lp_view_process *last = &parts[n - 1].process;
+    return last->rank < last->n_ranks ? last->n_ranks : last->rank + 1;
+}
+
+lp_status lp_view_chrome_write(const struct lp_view_index *index,
+                               const struct lp_view_chrome_part *parts, size_t n, bool selection,
+                               FILE *out, struct lp_err *err) {
+    const bool ranks = n > 1 || parts[0].process.n_ranks > 1;
+    struct chrome c = {.index = index,
+                       .out = out,
+                       .separator = "",
+                       .requests = ranks ? requests_of(parts, n) : REQUESTS,
+                       .later_us = parts[0].later_us};
     c.chunks = lp_alloc(MOST_CHUNKS, sizeof *c.chunks);
     if (!c.chunks) return lp_err_memory(err, MOST_CHUNKS * sizeof *c.chunks, "chunks of a trace");
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", out);
-    put_name(&c, "process_name", ENGINE, 0, "engine");
-    put_name(&c, "process_name", REQUESTS, 0, "requests");
+    put_name(&c, "process_name", c.requests, 0, "requests");
     for (size_t i = 0; i < index->n_seqs; i++)
         if (!selection || index->seqs[i]->selected) put_seq(&c, index->seqs[i]);
-    lp_view_lines_init(&lines, trace, &notes);
-    while (lp_view_lines_next(&lines, &event))
-        if (!selection || lp_view_index_wants(index, &event)) take(&c, &event);
-    drop_chunks(&c);
+    for (size_t i = 0; i < n; i++) {
+        c.engine = ranks ? parts[i].process.rank : ENGINE;
+        c.later_us = parts[i].later_us;
+        c.leads = i == 0;
+        c.n_threads = 0;
+        put_part(&c, &parts[i], selection, ranks);
+    }
     fputs("\n]}\n", out);
     lp_free(c.chunks);
     return LP_OK;

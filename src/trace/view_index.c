@@ -190,6 +190,13 @@ static bool take_model(struct lp_view_index *index, struct lp_view_seq *seq,
            keep_word(index, &index->backend, event, "backend");
 }
 
+static bool take_process(struct lp_view_index *index, struct lp_view_seq *seq,
+                         const struct lp_view_event *event) {
+    (void)seq;
+    lp_view_process_take(&index->process, event);
+    return true;
+}
+
 static bool take_kernel(struct lp_view_index *index, struct lp_view_seq *seq,
                         const struct lp_view_event *event) {
     (void)seq;
@@ -282,7 +289,8 @@ static const struct {
              {"failure", take_failure}, {"cache", take_cache},   {"schedule", take_schedule},
              {"chunk", take_chunk},     {"draft", take_draft},   {"attention", take_attention},
              {"experts", take_experts}, {"step", take_step},     {"expert_load", take_experts},
-             {"token", take_token},     {"crash", take_crash},   {"operation", take_operation}};
+             {"token", take_token},     {"crash", take_crash},   {"operation", take_operation},
+             {"process", take_process}};
 
 static bool take_kind(struct lp_view_index *index, struct lp_view_seq *seq,
                       const struct lp_view_event *event) {
@@ -310,7 +318,8 @@ lp_status lp_view_index_build(struct lp_view_index *index, struct lp_str trace,
                               struct lp_view_notes *notes, struct lp_err *err) {
     struct lp_view_lines lines;
     struct lp_view_event event;
-    *index = (struct lp_view_index){.first_us = -1, .begun_step = -1, .ended_step = -1};
+    *index = (struct lp_view_index){
+        .first_us = -1, .begun_step = -1, .ended_step = -1, .process = lp_view_process_untold};
     lp_view_lines_init(&lines, trace, notes);
     while (lp_view_lines_next(&lines, &event))
         if (!take(index, &event)) {

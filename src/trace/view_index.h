@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/map.h"
-#include "trace/view_lines.h"
+#include "trace/view_process.h"
 
 #define LP_VIEW_KEPT_ID_BYTES 63 // of a longer id the trace keeps that many
 
@@ -71,6 +71,7 @@ struct lp_view_index {
     int64_t most_load;              // tokens that one expert of a layer got in a step
     int64_t begun_step, ended_step; // the last that has a chunk, the last that has an end; -1: none
     int64_t n_overwritten;          // events that a crash's dump lacks
+    struct lp_view_process process;
 };
 
 // Reads all events. MEMORY; release it either way.

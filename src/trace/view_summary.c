@@ -13,6 +13,14 @@ static const char *clean(char *to, size_t size, const char *text) {
 
 // ---- what ran ----
 
+static void put_process(const struct lp_view_index *x, FILE *out) {
+    char name[128];
+    if (x->process.n_ranks <= 1) return;
+    lp_view_process_name(&x->process, name, sizeof name);
+    fprintf(out, "process    %s, of %lld ranks, process %lld\n", name,
+            (long long)x->process.n_ranks, (long long)x->process.pid);
+}
+
 static void put_model(const struct lp_view_index *x, FILE *out) {
     char path[512], architecture[64], backend[64];
     if (!x->path && !x->architecture) return;
@@ -201,6 +209,7 @@ void lp_view_summary_write(const struct lp_view_index *x, const struct lp_view_n
                            FILE *out) {
     fprintf(out, "trace      %lld events in %.3f s\n", (long long)notes->n_events,
             (double)(x->last_us - (x->first_us > 0 ? x->first_us : 0)) * 1e-6);
+    put_process(x, out);
     put_model(x, out);
     put_crash(x, out);
     put_steps(x, out);

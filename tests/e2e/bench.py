@@ -13,7 +13,7 @@ import harness
 
 SVG = "{http://www.w3.org/2000/svg}"
 PARTS = ("attention_expanded attention_absorbed attention_expanded_sparse attention_sparse attention_gqa index_select "
-         "index_project project router experts shared dense head wait other between_steps").split()
+         "index_project project router experts shared dense head wait ranks other between_steps").split()
 KEYS = set("""test tokens depth batch repeats tok_s limit_tok_s limit_fraction limited_by bytes_per_token read_gb_s limit_gb_s
     madds_per_token gmadds_s int_madds_per_token int16_madds_per_token float_madds_per_token limit_int_gmadds_s
     limit_int16_gmadds_s limit_float_gmadds_s limit_bf16_gmadds_s matrix_fraction wall_s time_share model architecture cpu

@@ -239,9 +239,9 @@ blk.2.ffn_gate_inp.weight = F16
                           ("a layers one = Q8_0", "layers are numbers"),
                           ("\n" + "x" * 300 + " = Q8_0", ":2: the pattern has 300 bytes"),
                           ("? x = Q8_0\n" * 5000, ":4097: there are more than 4096 rules")):
-            said = self.quantize(self.path, "bad.gguf", "Q8_0", "--rules", self.write("bad-rules.txt", text.encode()), status=1).stderr
-            if say not in said or said.count("\n") != 1 or self.leftovers("bad.gguf"):
-                yield f"{text!r}: {said!r}, {self.leftovers('bad.gguf')}"
+            said = self.quantize(self.path, "of-rules.gguf", "Q8_0", "--rules", self.write("bad-rules.txt", text.encode()), status=1).stderr
+            if say not in said or said.count("\n") != 1 or self.leftovers("of-rules.gguf"):
+                yield f"{text!r}: {said!r}, {self.leftovers('of-rules.gguf')}"
 
     # -- importances --
 
@@ -318,8 +318,8 @@ blk.2.ffn_gate_inp.weight = F16
         for data, say in ((wrong.bytes(), "for blk.3.attn_v_b.weight, whose 2 matrices have 512 columns"),
                           (m.bytes()[:-5000], "im-bad"), (b"", "im-bad"), (b"some text, no matrix", "is no importance matrix"),
                           (self.source.bytes(), "im-bad")):
-            said = self.quantize(self.path, "bad.gguf", "Q4_0", "--imatrix", self.write("im-bad", data), status=1).stderr
-            if say not in said or said.count("error") != 1 or self.leftovers("bad.gguf"):
+            said = self.quantize(self.path, "of-importances.gguf", "Q4_0", "--imatrix", self.write("im-bad", data), status=1).stderr
+            if say not in said or said.count("error") != 1 or self.leftovers("of-importances.gguf"):
                 yield f"{say}: {said!r}"
 
     def damaged_importances(self):
@@ -329,8 +329,8 @@ blk.2.ffn_gate_inp.weight = F16
             wrong = m.copy()
             t = wrong.tensor("blk.3.attn_v_b.weight." + suffix)
             t.data = np.float32(value).tobytes() + t.data[4:]
-            said = self.quantize(self.path, "bad.gguf", "Q4_0", "--imatrix", self.write("im-damaged", wrong), status=1).stderr
-            if f"has the {say} for blk.3.attn_v_b.weight (number 0)" not in said or self.leftovers("bad.gguf"):
+            said = self.quantize(self.path, "of-damaged.gguf", "Q4_0", "--imatrix", self.write("im-damaged", wrong), status=1).stderr
+            if f"has the {say} for blk.3.attn_v_b.weight (number 0)" not in said or self.leftovers("of-damaged.gguf"):
                 yield f"{say}: {said!r}"
 
     def output_is_read(self):
@@ -384,7 +384,7 @@ blk.2.ffn_gate_inp.weight = F16
         bad = g.copy()
         s = bad.tensor("blk.4.ffn_gate_exps.scale")
         s.ne, s.data = [2], s.data[:8]
-        said = self.quantize(self.write("nv-bad.gguf", bad), "bad.gguf", "F32", "--allow-requantize", status=1).stderr
+        said = self.quantize(self.write("nv-bad.gguf", bad), "of-nv.gguf", "F32", "--allow-requantize", status=1).stderr
         if "blk.4.ffn_gate_exps.scale has 2 values of F32, expected F32, one for each of the 3 matrices" not in said:
             yield f"it says {said!r}"
 
@@ -412,7 +412,7 @@ blk.2.ffn_gate_inp.weight = F16
             want = hf_folders.to_gguf(checkpoint, exact)
             checkpoint.write(self.at(scheme))
             if scheme != "fp8":
-                said = self.quantize(self.at(scheme), "bad.gguf", "Q5_0", status=1).stderr
+                said = self.quantize(self.at(scheme), "of-folders.gguf", "Q5_0", status=1).stderr
                 if "already" not in said:
                     yield f"{scheme}: it says {said!r}"
             self.quantize(self.at(scheme), f"{scheme}.gguf", "F32", "--allow-requantize")
@@ -446,9 +446,9 @@ blk.2.ffn_gate_inp.weight = F16
             row, column = len(x) - 1, t.ne[0] - 3
             x[row, column] = what
             t.data = x.tobytes()
-            said = self.quantize(self.write("nan.gguf", g), "bad.gguf", "Q4_K_M", status=1).stderr
-            if f"tensor {name} holds a value that is not finite, in row {row} at column {column}" not in said or self.leftovers("bad.gguf"):
-                yield f"{name}: {said!r}, {self.leftovers('bad.gguf')}"
+            said = self.quantize(self.write("nan.gguf", g), "of-nan.gguf", "Q4_K_M", status=1).stderr
+            if f"tensor {name} holds a value that is not finite, in row {row} at column {column}" not in said or self.leftovers("of-nan.gguf"):
+                yield f"{name}: {said!r}, {self.leftovers('of-nan.gguf')}"
 
     def too_large(self):
         """A finite value becomes no infinity, neither by itself nor as a scale."""
@@ -459,9 +459,9 @@ blk.2.ffn_gate_inp.weight = F16
             x[3, 2] = value
             t.data = x.tobytes()
             path = self.write("large.gguf", g)
-            said = self.quantize(path, "bad.gguf", preset, status=1).stderr
-            if f"tensor {t.name} holds values that are too large for {type_}, in row 3" not in said or self.leftovers("bad.gguf"):
-                yield f"{preset}: {said!r}, {self.leftovers('bad.gguf')}"
+            said = self.quantize(path, "of-large.gguf", preset, status=1).stderr
+            if f"tensor {t.name} holds values that are too large for {type_}, in row 3" not in said or self.leftovers("of-large.gguf"):
+                yield f"{preset}: {said!r}, {self.leftovers('of-large.gguf')}"
             rules = self.write("large.rules", f"{t.name} = BF16\n".encode())
             self.quantize(path, "ok.gguf", preset, "--rules", rules, "--force")
 

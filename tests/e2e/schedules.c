@@ -2,7 +2,7 @@
 // cached, pre-empted or drafted, its answer is bit for bit the one that it gets alone
 // (--deterministic).
 //
-//     schedules MODEL N_SCHEDULES SEED [trained]
+//     [mpirun -n N] schedules MODEL N_SCHEDULES SEED [trained]
 //
 // A set of requests is run one by one on a plain engine, with each type of KV cache: the expected
 // tokens and log-probabilities. Then N_SCHEDULES times a random engine (threads, KV type, chunk,
@@ -53,6 +53,7 @@ struct active {
 static const char *const KV_TYPES[N_KV_TYPES] = {"f32", "f16", "bf16", "q8_0"};
 static int kv_types[N_KV_TYPES], n_kv_types; // those that the model takes
 static limpid_model *models[N_MODELS];       // the same, with 1 and 2 threads
+static limpid_ranks *ranks; // that run them together; NULL: this process alone
 static limpid_model_info info;
 static struct spec specs[N_SPECS];
 static struct lp_rng rng;
@@ -273,6 +274,7 @@ static void open_models(const char *path) {
     limpid_model_options o = limpid_model_default_options();
     for (int i = 0; i < N_MODELS; i++) {
         o.n_threads = i + 1;
+        o.ranks = ranks;
         if (limpid_model_open(&models[i], path, &o, &err)) fail("model", err.text);
     }
     info = limpid_model_get_info(models[0]);
@@ -294,11 +296,22 @@ static void check_coverage(bool is_trained) {
             fail("coverage: no schedule with a KV cache of", KV_TYPES[kv_types[i]]);
 }
 
+// Ranks behind the first do what that one says, and end here.
+static void join_ranks(void) {
+    limpid_error err;
+    if (limpid_ranks_join(&ranks, &err)) fail("ranks", err.text);
+    if (limpid_ranks_rank(ranks) == 0) return;
+    if (limpid_ranks_follow(ranks, &err)) fail("a rank", err.text);
+    limpid_ranks_leave(ranks);
+    exit(0);
+}
+
 int main(int argc, char **argv) {
     bool is_trained = argc == 5 && strcmp(argv[4], "trained") == 0;
     if (argc != 4 && !is_trained) fail("usage", "schedules MODEL N_SCHEDULES SEED [trained]");
     limpid_set_log_level("error",
                          NULL); // that others' pages lie in the directory, that drafts do not pay
+    join_ranks();
     open_models(argv[1]);
     lp_rng_init(&rng, strtoull(argv[3], NULL, 10));
     if (!mkdtemp(cache_dir)) fail("mkdtemp", cache_dir);
@@ -321,5 +334,6 @@ int main(int argc, char **argv) {
            (unsigned long long)seen.sparse);
     if (n >= N_FOR_COVERAGE) check_coverage(is_trained);
     for (int i = 0; i < N_MODELS; i++) limpid_model_close(models[i]);
+    limpid_ranks_leave(ranks);
     return 0;
 }

@@ -28,7 +28,12 @@ lp_e2e(diff 600)
 lp_e2e(bench 600)
 lp_e2e(compare 600)
 lp_e2e(synth 900)
+lp_e2e(sizing 600)
 lp_e2e(experts_on_disk 900)
+lp_e2e(ranks 1800)
+if(NOT LIMPID_SANITIZE) # it waits for most of its time
+  lp_e2e(ranks_hosts 300)
+endif()
 lp_e2e(quantize 900)
 lp_e2e(imatrix 600)
 lp_e2e(router_keys 600)
@@ -55,6 +60,7 @@ lp_e2e(doctor_file 1800)
 lp_e2e(selfcheck 1200 --faulty $<TARGET_FILE:limpid-faulty>)
 lp_e2e(engine_faults 600 --faulty $<TARGET_FILE:limpid-faulty>)
 lp_e2e(trace 1200 --faulty $<TARGET_FILE:limpid-faulty>)
+lp_e2e(ranks_doctor 900 --faulty $<TARGET_FILE:limpid-faulty>)
 lp_e2e(device_fails 300 --faulty $<TARGET_FILE:limpid-faulty>)
 
 # Whatever runs beside a request, its answer is the same: random schedules on every small model, over a thousand together.
@@ -77,6 +83,24 @@ foreach(model IN LISTS schedule_models)
   add_test(NAME schedules_${name} COMMAND schedules ${model} ${n_schedules} ${seed} ${trained})
   set_tests_properties(schedules_${name} PROPERTIES LABELS e2e TIMEOUT 1800)
 endforeach()
+# The same with the model in two processes, on some of them.
+find_program(MPIRUN mpirun)
+if(LIMPID_MPI STREQUAL ON AND MPIRUN)
+  set(n_schedules 15)
+  set(models dsa_sparse ds3 qwen3)
+  if(LIMPID_SANITIZE)
+    set(n_schedules 2)
+    set(models ds3 qwen3)
+  endif()
+  foreach(name IN LISTS models)
+    add_test(NAME schedules_ranks_${name}
+             COMMAND ${MPIRUN} --allow-run-as-root --oversubscribe --bind-to none -n 2
+                     $<TARGET_FILE:schedules> ${CMAKE_SOURCE_DIR}/tests/golden/${name}.gguf ${n_schedules} 5)
+    set_tests_properties(schedules_ranks_${name} PROPERTIES LABELS e2e TIMEOUT 900
+                         SKIP_REGULAR_EXPRESSION "ORTE|mpirun was unable" # where it can start nothing
+                         ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0") # MPI leaves memory behind
+  endforeach()
+endif()
 
 add_test(NAME e2e_bad_gguf
          COMMAND Python3::Interpreter -B ${e2e}/check_bad_gguf.py $<TARGET_FILE:limpid>

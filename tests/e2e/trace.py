@@ -417,6 +417,53 @@ def check_the_command(args):
         limpid_trace(args, status=2)
 
 
+def write_rank(path, rank, n_ranks, host="a", more=""):
+    """Two steps of a rank, by hand; n_ranks None: as traces of before, which do not tell."""
+    told = {"event": "process", "time_us": 1, "thread": 1, "rank": rank, "n_ranks": n_ranks, "pid": 9, "monotonic_us": 1000, "wall_us": 5,
+            "host": host}
+    steps = [{"event": "step", "time_us": 1000 * (i + 1), "thread": 1, "step": i, "n_tokens": 1, "n_sequences": 1, "duration_us": 900 - rank}
+             for i in range(2)]
+    lines = ([] if n_ranks is None else [told]) + steps
+    pathlib.Path(path).write_text("".join(json.dumps(e) + "\n" for e in lines) + more)
+
+
+def check_files_of_ranks(args):
+    with tempfile.TemporaryDirectory() as folder:
+        first, second, third = f"{folder}/t", f"{folder}/t.rank1", f"{folder}/t.rank2"
+        def expect(paths, *words, without=()):
+            done = limpid_trace(args, *paths)
+            for word in words:
+                if word not in done.stdout:
+                    yield f"{paths}: no {word!r} in {done.stdout}"
+            for word in without:
+                if word in done.stdout:
+                    yield f"{paths}: {word!r} in {done.stdout}"
+        write_rank(first, 0, 2)
+        write_rank(second, 1, 2)
+        write_rank(third, 2, 3)
+        yield from expect([first], "traces of 2 of 2", "a, the same host's clock", without=["doubtful", "missing"])
+        yield from expect([second], "process    rank 1 on a, of 2 ranks", without=["traces of"])
+        yield from expect([second, first], "traces of 2 of 2", "process    rank 0 on a")
+        yield from expect([first, "--rank", "1"], "process    rank 1 on a", without=["traces of"])
+        write_rank(second, 1, 3)  # of another run
+        yield from expect([first], "traces of 1 of 2", f"missing    rank 1: {second} is of another run")
+        pathlib.Path(second).write_text("")
+        yield from expect([first], f"missing    rank 1: {second} holds no event")
+        os.remove(second)
+        yield from expect([first], "missing    rank 1: cannot open")
+        write_rank(first, 0, 1)
+        yield from expect([first], "steps      2", without=["ranks"])
+        for rank, path in enumerate((first, second, third)):
+            write_rank(path, rank, None)
+        yield from expect([first], "traces of 3 of 3", "host not told")
+        yield from expect([third, first], "traces of 2 of 2", "own + exchanges, ms, of rank 0, 2\n")
+        for options, status, word in (([first, "--rank", "3"], 1, "has no rank 3"), ([first, first], 1, "both of rank 0"),
+                                      ([first, "--output", third], 1, "is what is read"), ([first, "--steps", "--request", "1"], 2, "--steps")):
+            error = limpid_trace(args, *options, status=status).stderr
+            if word not in error:
+                yield f"{options}: {error}"
+
+
 def main():
     args = arguments(__doc__, [("--faulty", {"help": "a build whose faults can be planted"})])
     checks = Checks(args)
@@ -424,6 +471,7 @@ def main():
     checks.add("a killed client", lambda: check_a_killed_client(args))
     checks.add("SIGTERM", lambda: check_sigterm(args))
     checks.add("the command", lambda: check_the_command(args))
+    checks.add("files of ranks", lambda: check_files_of_ranks(args))
     note = ""
     if args.faulty and os.path.exists(args.faulty):
         checks.add("a crash without a file", lambda: check_a_crash(args, False))

@@ -250,6 +250,22 @@ static inline double bound_of(int device, const struct mla_case *c, mla_form for
     return 2e-5;
 }
 
+typedef double (*mla_bound)(int device, const struct mla_case *, mla_form);
+
+// The same where results may vary: an F16 cache too may be multiplied as bfloat16, with AMX times finer
+// queries.
+static inline double bound_varying(int device, const struct mla_case *c, mla_form form) {
+#if !defined(TESTS_CUDA)
+    const uint32_t lacks = ~lp_cpu_features_detect();
+    if (device >= 1 && device <= N_SAME && form == absorbed) {
+        const bool amx = (LP_CPU_LEVEL_AMX & lacks) == 0 && c->latent % 32 == 0;
+        if ((LP_CPU_LEVEL_BF16 & lacks) == 0 && c->type == LP_TYPE_BF16) return 1e-2;
+        if ((LP_CPU_LEVEL_BF16 & lacks) == 0 && c->type == LP_TYPE_F16) return amx ? 1e-2 : 2e-2;
+    }
+#endif
+    return bound_of(device, c, form);
+}
+
 // The formula of the absorbed form, for one query and head, in double.
 static inline void formula(const struct mla *m, int64_t q, int32_t h, double *out) {
     const struct mla_case *c = &m->c;

@@ -2,6 +2,8 @@
 // at odd widths, in place, with extreme values; the same bits for any number of rows and threads.
 #include "attn_fixture.h"
 
+#include <stdlib.h>
+
 static const int32_t widths[] = {1, 7, 8, 33, 64, 576, 7168};
 #define N_WIDTHS (sizeof widths / sizeof widths[0])
 
@@ -343,11 +345,70 @@ static void test_scan_rows(void **state) {
     close_devices(&d);
 }
 
+static const float *by_value;
+static int compare_value(const void *a, const void *b) {
+    const float x = by_value[*(const int32_t *)a], y = by_value[*(const int32_t *)b];
+    return x > y ? -1 : x < y ? 1 : *(const int32_t *)a - *(const int32_t *)b;
+}
+static int compare_place(const void *a, const void *b) {
+    return *(const int32_t *)a - *(const int32_t *)b;
+}
+
+// A row's largest values by sorting all of it, and the sum of weights in the plainest order.
+static void check_top(const float *x, int64_t width, const uint8_t *skip, double scale,
+                      const struct lp_top_row *got) {
+    int32_t *order = new_array(width, sizeof *order), n = 0, n_all = 0;
+    double sum = 0;
+    for (int32_t i = 0; i < width; i++)
+        if (!skip || !skip[i]) order[n_all++] = i;
+    by_value = x;
+    qsort(order, (size_t)n_all, sizeof *order, compare_value);
+    for (int32_t i = 0; i < n_all; i++) sum += exp(((double)x[order[i]] - x[order[0]]) * scale);
+    n = n_all < LP_TOP_VALUES ? n_all : LP_TOP_VALUES;
+    qsort(order, (size_t)n, sizeof *order, compare_place);
+    assert_int_equal(got->n, n);
+    assert_memory_equal(got->ids, order, (size_t)n * sizeof *order);
+    for (int32_t i = 0; i < n; i++) assert_memory_equal(&got->values[i], &x[order[i]], sizeof *x);
+    assert_true(fabs(got->sum - sum) <= 1e-12 * sum);
+    lp_free(order);
+}
+
+static void test_top_rows(void **state) {
+    (void)state;
+    enum { N_ROWS = 6, WIDTH = 5003 };
+    static const double scales[N_ROWS] = {1, 0.5, 0, 2, 1, 1};
+    const int64_t sizes[] = {WIDTH, 1100, 1024, 7};
+    struct devices d;
+    struct lp_rng rng;
+    lp_rng_init(&rng, 8);
+    open_devices(&d, &(struct lp_reserve){.n_rows = N_ROWS, .max_width = WIDTH});
+    float *x = random_floats(&rng, (int64_t)N_ROWS * WIDTH, 5.0f);
+    uint8_t skip[WIDTH];
+    for (int i = 0; i < WIDTH; i++) skip[i] = i % 7 == 3;
+    for (int i = 0; i < WIDTH; i++) x[3 * WIDTH + i] = -2.5f;              // all equal
+    for (int i = 0; i < WIDTH; i++) x[4 * WIDTH + i] = (float)(i % 5) / 4; // many equal
+    for (int i = 0; i < WIDTH; i++) x[5 * WIDTH + i] = i % 2 ? 0.0f : -0.0f;
+    struct lp_top_row *rows = new_array(N_ROWS, sizeof *rows);
+    for (int i = 0; i < N_DEVICES; i++)
+        for (int w = 0; d.dev[i]->backend->top_rows && w < 8; w++) {
+            const uint8_t *left_out = w % 2 ? skip : NULL;
+            struct lp_op_top_rows op = {x, WIDTH, N_ROWS, sizes[w / 2], left_out, scales, rows};
+            rows[2].n = 77;
+            d.dev[i]->backend->top_rows(d.dev[i], &op);
+            assert_int_equal(rows[2].n, 77); // nothing was wanted of it
+            for (int t = 0; t < N_ROWS; t++)
+                if (t != 2) check_top(x + t * WIDTH, op.width, left_out, scales[t], &rows[t]);
+        }
+    lp_free(x), lp_free(rows);
+    close_devices(&d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),        cmocka_unit_test(test_silu_range),
         cmocka_unit_test(test_norm_nan),    cmocka_unit_test(test_rope),
         cmocka_unit_test(test_cache_write), cmocka_unit_test(test_scan_rows),
+        cmocka_unit_test(test_top_rows),
     };
     return cmocka_run_group_tests_name("elementwise", tests, NULL, NULL);
 }

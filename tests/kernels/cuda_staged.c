@@ -225,6 +225,14 @@ OP(scan_rows) {
     copy.bad = upload(s, op->bad, n_bytes, true);
     END(scan_rows)
 }
+OP(top_rows) {
+    BEGIN(top_rows)
+    copy.x = in(s, op->x, rows(op->n_rows, op->x_stride, op->width));
+    copy.skip = upload(s, op->skip, (size_t)op->width, false);
+    copy.scales = upload(s, op->scales, (size_t)op->n_rows * sizeof *op->scales, false);
+    copy.rows = upload(s, op->rows, (size_t)op->n_rows * sizeof *op->rows, true);
+    END(top_rows)
+}
 OP(add) {
     BEGIN(add)
     copy.y = out(s, op->y, rows(op->n_rows, op->y_stride, op->width));
@@ -384,5 +392,5 @@ const struct lp_backend cuda_staged = {
     .packed_bytes = staged_packed_bytes,
 #define ROW(name) .name = staged_##name,
     ROW(embed) ROW(rms_norm) ROW(layer_norm) ROW(rope) ROW(matmul) ROW(head_matmul) ROW(scan_rows)
-        ROW(add) ROW(silu_mul) ROW(cache_write) ROW(gqa) ROW(mla_absorbed) ROW(mla_expanded)
-            ROW(index_select) ROW(router) ROW(experts)};
+        ROW(top_rows) ROW(add) ROW(silu_mul) ROW(cache_write) ROW(gqa) ROW(mla_absorbed)
+            ROW(mla_expanded) ROW(index_select) ROW(router) ROW(experts)};

@@ -112,6 +112,10 @@ class Tab:
         self.page.unroute("**/v1/chat/completions")
         self.page.route("**/v1/chat/completions", fulfil)
 
+    def add_to_requests(self, **fields):
+        """The page's next requests for an answer have these fields too."""
+        self.page.route("**/v1/chat/completions", lambda route: route.continue_(post_data=json.dumps({**route.request.post_data_json, **fields})))
+
     def no_sideways_scroll(self, where):
         width, room = self.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert width <= room, f"{where}: {width} pixels wide on a screen of {room}"

@@ -416,8 +416,96 @@ static void new_survives_any_failing_allocation(void **state) {
     lp_sampler_free(NULL);
 }
 
+// ---- from a row's largest logits ---------------------------------------------------------------
+
+enum { MANY = 6000, DRAWS = 300 };
+
+static struct lp_top_row top_of(const float *row, const bool *left_out, double scale) {
+    static uint8_t skip[MANY];
+    struct lp_top_row top = {0};
+    for (int i = 0; i < MANY; i++) skip[i] = left_out[i];
+    struct lp_op_top_rows op = {row, MANY, 1, MANY, skip, &scale, &top};
+    lp_backend_ref.top_rows(NULL, &op);
+    return top;
+}
+
+// As many draws as from the row itself, one for one.
+static void draws_from_the_largest_are_the_same(void **state) {
+    (void)state;
+    static const struct {
+        float temperature, top_p, min_p;
+        int32_t top_k;
+    } rows[] = {{1, 0.9f, 0, 0},       {0.6f, 0.95f, 0, 0},  {1, 1, 0.05f, 0},
+                {1.5f, 1, 0, 40},      {1, 0.8f, 0, 1024},   {1, 0.5f, 0, 3},
+                {0.7f, 0.9f, 0.1f, 0}, {1, 0.9f, 0.02f, 50}, {0.01f, 0.99f, 0, 0},
+                {100, 1, 0, 7}};
+    static float row[MANY];
+    static bool left_out[MANY];
+    struct lp_rng rng;
+    lp_rng_init(&rng, 3);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct lp_sampler_params p = plain(rows[i].temperature);
+        p.top_p = rows[i].top_p;
+        p.min_p = rows[i].min_p;
+        p.top_k = rows[i].top_k;
+        struct lp_sampler *a, *b;
+        struct lp_err err;
+        for (int k = 0; k < MANY; k++) left_out[k] = k % 11 == 5;
+        assert_int_equal(lp_sampler_new(&a, &p, left_out, MANY, &err), LP_OK);
+        assert_int_equal(lp_sampler_new(&b, &p, left_out, MANY, &err), LP_OK);
+        const double scale = lp_sampler_top_scale(b);
+        assert_true(fabs(scale * p.temperature - 1) < 1e-7);
+        for (int draw = 0; draw < DRAWS; draw++) {
+            for (int k = 0; k < MANY; k++) row[k] = 3 * lp_rng_normal(&rng);
+            row[5] = 90; // left out
+            const struct lp_top_row top = top_of(row, left_out, scale);
+            assert_true(lp_sampler_top_is_enough(b, &top));
+            assert_int_equal(lp_sampler_pick_top(b, &top), lp_sampler_pick(a, row, &empty, NULL));
+        }
+        lp_sampler_free(a);
+        lp_sampler_free(b);
+    }
+}
+
+static void the_largest_may_not_be_enough(void **state) {
+    (void)state;
+    static float row[MANY];
+    static bool left_out[MANY];
+    struct lp_sampler_params p = plain(1);
+    struct lp_sampler *s;
+    struct lp_err err;
+    p.top_p = 0.9f;
+    assert_int_equal(lp_sampler_new(&s, &p, left_out, MANY, &err), LP_OK);
+    struct lp_top_row top = top_of(row, left_out, 1); // all as probable: 90 % are 5,400 ids
+    assert_false(lp_sampler_top_is_enough(s, &top));
+    row[17] = 30;
+    top = top_of(row, left_out, 1);
+    assert_true(lp_sampler_top_is_enough(s, &top));
+    assert_int_equal(lp_sampler_pick_top(s, &top), 17);
+    lp_sampler_free(s);
+    const struct lp_bias bias = {3, 1};
+    struct lp_sampler_params others[8];
+    for (int i = 0; i < 8; i++) others[i] = p;
+    others[0].temperature = 0;
+    others[1].top_p = 1;
+    others[2].typical_p = 0.5f;
+    others[3].bias = &bias;
+    others[3].n_bias = 1;
+    others[4].presence_penalty = 1;
+    others[5].may_be_masked = true;
+    others[6].top_k = LP_TOP_VALUES + 1;
+    others[7].repetition_penalty = 1.1f;
+    for (int i = 0; i < 8; i++) {
+        assert_int_equal(lp_sampler_new(&s, &others[i], left_out, MANY, &err), LP_OK);
+        assert_true(lp_sampler_top_scale(s) == 0);
+        lp_sampler_free(s);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(draws_from_the_largest_are_the_same),
+        cmocka_unit_test(the_largest_may_not_be_enough),
         cmocka_unit_test(log_probabilities_sum_to_one),
         cmocka_unit_test(top_is_ordered),
         cmocka_unit_test(greedy_skips_padding_and_breaks_ties_low),

@@ -31,7 +31,7 @@ struct lp_attention_kernel lp_cpu_attn_kernel(const struct lp_cpu_device *dev, c
                                               lp_type cache, lp_type weights) {
     if (strcmp(op, "mla_absorbed") == 0) {
         const struct lp_cpu_latent *latent =
-            lp_cpu_latent_find(cache, LP_CPU_LATENT_ANY, dev->features);
+            lp_cpu_latent_find(cache, LP_CPU_LATENT_ANY, dev->features, dev->may_vary);
         if (latent) return (struct lp_attention_kernel){latent->name, latent->rounding};
     }
     if (strcmp(op, "mla_expanded") == 0) {

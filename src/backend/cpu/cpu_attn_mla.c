@@ -342,7 +342,7 @@ void lp_cpu_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorb
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
     struct absorbed_job job = {.op = op, .lanes = dev->lanes, .scratch = (char *)dev->attn_scratch};
-    job.latent = lp_cpu_latent_find(op->cache->type, op->latent, dev->features);
+    job.latent = lp_cpu_latent_find(op->cache->type, op->latent, dev->features, dev->may_vary);
     job.worker_bytes = cut_worker(&w, NULL, op->latent, op->rope);
     assert((size_t)dev->n_workers * job.worker_bytes <= dev->attn_scratch_bytes);
     if (op->visible.n_queries == 0) return;

@@ -168,6 +168,7 @@ const struct lp_backend lp_backend_cpu = {
     .read = cpu_read,
     .copy = cpu_read,
     .host_memory = true,
+    .expert_range = true,
     .packed_bytes = lp_cpu_packed_bytes,
     .pack = lp_cpu_pack,
     .index_page_extra = lp_cpu_index_page_extra,

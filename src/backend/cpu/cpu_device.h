@@ -35,8 +35,8 @@ struct lp_cpu_device {
 
     const struct lp_cpu_mat_kernel *mat_kernels[LP_TYPE_COUNT]; // NULL: not a weight type
     struct lp_cpu_mat_scratch *mat_scratch;
-    const struct lp_cpu_wide *wide;   // products of many rows; NULL: as those of few
-    bool may_vary;                    // lp_backend.fix_results is off: `wide` may be used
+    const struct lp_cpu_wide *wide; // products of many rows; NULL: as those of few
+    bool may_vary; // lp_backend.fix_results is off: `wide`, and rounded latents, may be used
     const struct lp_cpu_lanes *lanes; // of attention, indexer and elementwise operations
     const struct lp_cpu_sieve *sieve; // of the indexer; NULL: all keys are scored exactly
 

@@ -46,8 +46,10 @@ int64_t lp_cpu_group_pairs(struct lp_cpu_mat_scratch *s, const struct lp_op_expe
     const int64_t n_experts = op->gate->n_mats, n_pairs = n_x * op->n_used;
     for (int64_t e = 0; e <= n_experts; e++) s->begins[e] = 0;
     for (int64_t p = 0; p < n_pairs; p++) {
-        assert(ids[p] >= 0 && ids[p] < n_experts);
-        s->begins[ids[p] + 1]++;
+        const int64_t e = ids[p] - op->first_expert;
+        assert(ids[p] >= 0 && ids[p] < (op->n_experts ? op->n_experts : n_experts));
+        s->places[p] = -1;
+        if (e >= 0 && e < n_experts) s->begins[e + 1]++;
     }
     int64_t n_active = 0;
     for (int64_t e = 0; e < n_experts; e++) {
@@ -57,7 +59,9 @@ int64_t lp_cpu_group_pairs(struct lp_cpu_mat_scratch *s, const struct lp_op_expe
     // Filling moves begins[e] to the end of e, which is the begin of e + 1; the loop after undoes
     // it.
     for (int64_t p = 0; p < n_pairs; p++) {
-        int32_t place = s->begins[ids[p]]++;
+        const int64_t e = ids[p] - op->first_expert;
+        if (e < 0 || e >= n_experts) continue;
+        int32_t place = s->begins[e]++;
         s->order[place] = (int32_t)p;
         s->rows[place] = (int32_t)(p / op->n_used);
         s->places[p] = place;
@@ -168,8 +172,10 @@ static void add_weighted(const struct experts_job *job, const float *pairs, int6
     for (int64_t t = 0; t < job->n_x; t++) {
         float sum[LP_MAT_ROWS] = {0};
         for (int32_t j = 0; j < op->n_used; j++) {
+            const int32_t place = places[t * op->n_used + j];
+            if (place < 0) continue;
             float weight = op->weights[(job->first_x + t) * op->n_used + j];
-            const float *from = pairs + (int64_t)places[t * op->n_used + j] * LP_MAT_ROWS;
+            const float *from = pairs + (int64_t)place * LP_MAT_ROWS;
             for (int r = 0; r < LP_MAT_ROWS; r++)
                 sum[r] += weight * from[r]; // behind n_rows: no meaning
         }
@@ -226,6 +232,16 @@ static void meet(const struct experts_job *job, int n_workers) {
     if (n_workers > 1) lp_workers_barrier(job->dev->workers);
 }
 
+// Runs of pairs whose expert is here.
+static void quantize_hidden(const struct experts_job *job, int64_t begin, int64_t end) {
+    struct lp_cpu_mat_scratch *s = job->dev->mat_scratch;
+    for (int64_t next; begin < end; begin = next) {
+        for (next = begin; next < end && s->places[next] >= 0;) next++;
+        lp_cpu_quantize_rows(s->hidden, job->width, job->width, begin, next, s->hidden_act);
+        while (next < end && s->places[next] < 0) next++;
+    }
+}
+
 static void experts_worker(void *job_, int worker, int n_workers) {
     struct experts_job *job = job_;
     const struct lp_op_experts *op = job->op;
@@ -246,8 +262,7 @@ static void experts_worker(void *job_, int worker, int n_workers) {
     meet(job, n_workers);
     if (job->q8_hidden) {
         lp_worker_range((size_t)job->n_pairs, 1, worker, n_workers, &begin, &end);
-        lp_cpu_quantize_rows(s->hidden, job->width, job->width, (int64_t)begin, (int64_t)end,
-                             s->hidden_act);
+        quantize_hidden(job, (int64_t)begin, (int64_t)end);
         meet(job, n_workers);
     }
     item = lp_cpu_take(&job->next_down);
@@ -285,6 +300,7 @@ static void experts_slice(struct lp_cpu_device *dev, const struct lp_op_experts 
         lp_cpu_quantize_rows(op->x + first_x * op->x_stride, op->x_stride, n_in, 0, n_x,
                              dev->mat_scratch->act);
     job.n_active = lp_cpu_group_pairs(dev->mat_scratch, op, first_x, n_x);
+    if (job.n_active == 0) return; // none of the rows' experts is here
     plan_items(&job);
     lp_cpu_run(dev, 3 * job.n_pairs * n_in * job.width, experts_worker, &job);
 }

@@ -6,6 +6,7 @@
 #ifndef LP_CPU_LATENT_H
 #define LP_CPU_LATENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,8 @@ struct lp_cpu_latent_block {
     // Memory that is brought nearer a line at a time all along the products, as far as there is time:
     // fetch moves towards fetch_end.
     const char *fetch, *fetch_end;
+    int ahead_key; // how far a table has come with `ahead`
+    size_t ahead_at;
 };
 
 // The next lines of a block's fetch, to be called between multiplications.
@@ -47,7 +50,8 @@ struct lp_cpu_latent {
     // nothing.
     void (*scores)(const void *queries, ptrdiff_t ldq, int n_heads,
                    struct lp_cpu_latent_block *keys, float *s, ptrdiff_t lds);
-    // acc[h * ld + j] += sum_t p[h * ldp + t] * row t [j], j < latent
+    // acc[h * ld + j] += sum_t p[h * ldp + t] * row t [j], j < latent. Of a block whose scores were taken:
+    // that may have packed the rows.
     void (*values)(const float *p, ptrdiff_t ldp, int n_heads, struct lp_cpu_latent_block *keys,
                    float *acc, ptrdiff_t ld);
 };
@@ -55,8 +59,10 @@ struct lp_cpu_latent {
 #define LP_CPU_LATENT_ANY 0 // as `latent`: one that fits
 
 // The first table for a cache type that `features` (LP_CPU_*) allow, or NULL. A block type's blocks
-// must not hold both latent and rotated values.
-const struct lp_cpu_latent *lp_cpu_latent_find(lp_type type, int latent, uint32_t features);
+// must not hold both latent and rotated values. may_vary: lp_backend.fix_results is off, so that bfloat16
+// may stand for finer numbers.
+const struct lp_cpu_latent *lp_cpu_latent_find(lp_type type, int latent, uint32_t features,
+                                               bool may_vary);
 
 // The most that any table's pack_bytes and query_bytes say, to plan scratch with.
 size_t lp_cpu_latent_pack_most(int latent, int rope);

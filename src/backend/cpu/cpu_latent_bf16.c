@@ -1,7 +1,7 @@
 // BF16 rows with AVX-512 BF16: both products multiply bfloat16 and add in float32, two products a lane
-// and instruction. A key is taken as it is stored; queries and softmax weights are rounded to bfloat16
-// (8 bits, nearest even), as the attention kernels of GPUs do it. The weights' sum, which divides the
-// result, is of the unrounded ones.
+// and instruction. A key is taken as it is stored, or of an F16 cache rounded to bfloat16 (where results
+// may vary); queries and softmax weights are rounded to bfloat16 (8 bits, nearest even), as the attention
+// kernels of GPUs do it. The weights' sum, which divides the result, is of the unrounded ones.
 //
 // Scores: per (head, key) one vector of sums over the row, 32 values at a time. Values: two keys at a
 // time, whose rows are interleaved, so that a lane holds the same dimension of both.
@@ -53,6 +53,27 @@ INLINE __m512bh load_row(const uint16_t *row, int at, int width) {
     if (at + RUN <= width) return (__m512bh)_mm512_loadu_si512(row + at);
     const __mmask32 there = (__mmask32)((1u << (width - at)) - 1);
     return (__m512bh)_mm512_maskz_loadu_epi16(there, row + at);
+}
+
+// ---- rows of F16
+
+static size_t pack_bytes_f16(int latent, int rope) {
+    return KEYS * sizeof(uint16_t) * (size_t)query_step(latent + rope);
+}
+
+// The block's rows become bfloat16 in its packed form.
+static void pack_keys_f16(struct lp_cpu_latent_block *b) {
+    const int width = b->latent + b->rope;
+    uint16_t *out = b->packed;
+    for (int t = 0; t < b->n_keys; t++, out += query_step(width)) {
+        for (int at = 0; at < width; at += RUN) {
+            const __m512i x = (__m512i)load_row(b->rows[t], at, width);
+            _mm512_storeu_si512(out + at, (__m512i)_mm512_cvtne2ps_pbh(
+                                              _mm512_cvtph_ps(_mm512_extracti64x4_epi64(x, 1)),
+                                              _mm512_cvtph_ps(_mm512_castsi512_si256(x))));
+        }
+        b->rows[t] = out;
+    }
 }
 
 // ---- scores
@@ -187,5 +208,13 @@ const struct lp_cpu_latent lp_cpu_latent_bf16_bf16 = {.name = "bf16_mla_absorbed
                                                       .pack_queries = pack_queries,
                                                       .scores = scores,
                                                       .values = values};
+const struct lp_cpu_latent lp_cpu_latent_bf16_f16_rounded = {.name = "bf16_mla_absorbed_f16",
+                                                             .rounding = 2e-2,
+                                                             .pack_bytes = pack_bytes_f16,
+                                                             .query_bytes = query_bytes,
+                                                             .pack_queries = pack_queries,
+                                                             .pack_keys = pack_keys_f16,
+                                                             .scores = scores,
+                                                             .values = values};
 
 #endif

@@ -131,6 +131,7 @@ static void wide_slice(struct lp_cpu_device *dev, const struct lp_op_experts *op
     const int64_t n_embd = op->down->n_out;
     job.width = op->gate->n_out;
     job.n_active = lp_cpu_group_pairs(s, op, first_x, n_x);
+    if (job.n_active == 0) return; // none of the rows' experts is here
     int32_t tiles = 0;
     for (int64_t e = 0; e < op->gate->n_mats; e++) {
         s->tile_begins[e] = tiles;
@@ -153,7 +154,8 @@ bool lp_cpu_wide_takes_experts(const struct lp_cpu_device *dev, const struct lp_
         !kernels[op->up->type]->widen || !kernels[op->down->type]->widen)
         return false;
     const int64_t slice = slice_of(dev, op), n_rows = op->n_rows < slice ? op->n_rows : slice;
-    return n_rows * op->n_used >= LP_WIDE_MIN_EXPERT * op->gate->n_mats;
+    const int64_t n_experts = op->n_experts ? op->n_experts : op->gate->n_mats;
+    return n_rows * op->n_used >= LP_WIDE_MIN_EXPERT * n_experts;
 }
 
 void lp_cpu_wide_experts(struct lp_cpu_device *dev, const struct lp_op_experts *op) {

@@ -64,7 +64,9 @@ static const struct lp_kernel kernels[] = {
 #define N_KERNELS (sizeof kernels / sizeof kernels[0])
 
 #define LATENT_SHARED_BYTES (227 << 10)
-static const struct lp_cuda_segments segments = {.keys = 512, .most = 128};
+// Where results are fixed
+static const struct lp_cuda_segments fixed_segments = {.keys = 512,
+                                                       .most = LP_CUDA_LATENT_SEGMENTS};
 #define MOST_SLOTS 1024 // of partial results: 128 MiB
 
 static uint32_t features_of(const struct lp_cuda_device *dev) {
@@ -101,8 +103,10 @@ struct lp_attention_kernel lp_cuda_attention_kernel(const struct lp_device *devi
 
 int64_t lp_cuda_partial_slots(const struct lp_reserve *need) {
     if (need->latent != LP_CUDA_LATENT || need->rope != LP_CUDA_ROPE) return 0;
-    const int64_t of_context = (need->n_context + segments.keys - 1) / segments.keys,
-                  n_segments = of_context < segments.most ? of_context : segments.most,
+    const int64_t of_context =
+                      (need->n_context + LP_CUDA_LATENT_SHORTEST - 1) / LP_CUDA_LATENT_SHORTEST,
+                  n_segments =
+                      of_context < LP_CUDA_LATENT_SEGMENTS ? of_context : LP_CUDA_LATENT_SEGMENTS,
                   of_query = n_segments *
                              ((need->n_heads + LP_CUDA_LATENT_ROWS - 1) / LP_CUDA_LATENT_ROWS),
                   all = need->n_rows * of_query;
@@ -114,6 +118,8 @@ int64_t lp_cuda_partial_slots(const struct lp_reserve *need) {
 // As many launches as the room for partial results asks for.
 static void attend_latents(struct lp_cuda_device *dev, const struct lp_op_mla_absorbed *op,
                            const struct attn_impl *impl) {
+    const struct lp_cuda_segments segments =
+        dev->may_vary ? lp_cuda_latent_cut(op, dev->n_multiprocessors) : fixed_segments;
     const int32_t walk = lp_cuda_latent_walk(op, segments, 1, dev->n_multiprocessors);
     struct lp_cuda_latent_launch launch;
     for (int64_t at = 0; at < op->visible.n_queries && !dev->error;) {

@@ -55,9 +55,9 @@ static lp_status explain_kernels(const struct lp_cuda_device *dev, cudaError_t e
         error == cudaErrorUnsupportedPtxVersion)
         return lp_err_set(err, LP_STATUS_UNSUPPORTED,
                           "this build has no kernels for %s (sm_%d%d), only for architectures %s; "
-                          "build with -DCMAKE_CUDA_ARCHITECTURES=%d%d, or use --backend cpu",
+                          "build with -DCMAKE_CUDA_ARCHITECTURES=%d%d%s, or use --backend cpu",
                           dev->name, dev->major, dev->minor, LP_CUDA_ARCHITECTURES, dev->major,
-                          dev->minor);
+                          dev->minor, dev->major == 9 && dev->minor == 0 ? "a" : "");
     return lp_err_set(err, LP_STATUS_UNSUPPORTED,
                       "kernels cannot be started on %s: %s; see nvidia-smi, or use --backend cpu",
                       dev->name, cudaGetErrorString(error));
@@ -95,7 +95,6 @@ static void cuda_close(struct lp_device *device);
 
 static lp_status cuda_open(struct lp_device **out, const struct lp_device_options *options,
                            struct lp_err *err) {
-    (void)options; // threads and instruction sets of the CPU
     int count = 0;
     cudaError_t error = cudaGetDeviceCount(&count);
     if (!error && count == 0) error = cudaErrorNoDevice;
@@ -104,6 +103,7 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
     if (!dev) return lp_err_memory(err, sizeof *dev, "the cuda device");
     dev->base.backend = &lp_backend_cuda;
     struct cudaDeviceProp prop;
+    dev->number = options ? options->number % count : 0;
     error = cudaGetDeviceProperties(&prop, dev->number);
     if (!error) error = cudaSetDevice(dev->number);
     lp_status status = error ? explain_no_device(error, err) : LP_OK;
@@ -113,11 +113,12 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
         dev->minor = prop.minor;
         dev->n_multiprocessors = prop.multiProcessorCount;
         dev->shared_bytes = prop.sharedMemPerBlockOptin;
-        lp_cuda_choose_kernels(dev);
-        int architecture = 0;
-        error = lp_cuda_probe_kernels(&architecture);
-        dev->start_early = prop.major >= 9 && architecture >= 90; // code for less waits for nothing
-        if (error) status = explain_kernels(dev, error, err);
+        error = lp_cuda_probe_kernels(&dev->code);
+        dev->start_early = prop.major >= 9 && dev->code >= 90; // code for less waits for nothing
+        if (error)
+            status = explain_kernels(dev, error, err);
+        else
+            lp_cuda_choose_kernels(dev);
     }
     if (!status && (error = make_resources(dev)))
         status = lp_err_set(err, LP_STATUS_MEMORY,
@@ -432,6 +433,7 @@ const struct lp_backend lp_backend_cuda = {
     .matmul = lp_cuda_matmul,
     .head_matmul = lp_cuda_head_matmul,
     .scan_rows = lp_cuda_scan_rows,
+    .top_rows = lp_cuda_top_rows,
     .add = lp_cuda_add,
     .silu_mul = lp_cuda_silu_mul,
     .cache_write = lp_cuda_cache_write,

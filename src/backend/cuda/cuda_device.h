@@ -99,9 +99,11 @@ struct lp_cuda_device {
     struct lp_cuda_graph graphs[LP_CUDA_GRAPHS];
     struct lp_cuda_graph *recording; // the stream is; or NULL
     uint64_t n_replays;
-    bool no_graphs;      // one could not be recorded
-    bool start_early;    // it can start a kernel before the one before has ended (sm_90 on)
-    bool may_vary;       // lp_backend.fix_results is off: `wide` may be used
+    bool no_graphs;   // one could not be recorded
+    bool start_early; // it can start a kernel before the one before has ended (sm_90 on)
+    int code; // the architecture for which the kernels that run here were built: 80, 90, ...
+    bool
+        may_vary; // lp_backend.fix_results is off: `wide`, and attention's cut for a call, may be used
     int64_t wide_rows;   // least rows of a product
     int64_t wide_pairs;  // least mean pairs of an expert
     int64_t wide_blocks; // least blocks of a product: with fewer most of the chip would be idle
@@ -144,6 +146,7 @@ LP_CUDA_OP(head_matmul);
 // The same without rounding the activations, whatever the registry has.
 void lp_cuda_head_matmul_plain(struct lp_device *, const struct lp_op_head_matmul *);
 LP_CUDA_OP(scan_rows);
+LP_CUDA_OP(top_rows);
 LP_CUDA_OP(add);
 LP_CUDA_OP(silu_mul);
 LP_CUDA_OP(cache_write);
@@ -163,7 +166,7 @@ void lp_cuda_index_select_plain(struct lp_device *dev, const struct lp_op_index_
 // than the device's sizes; scratch for it is sized by the rows and the context.
 void lp_cuda_index_select_mma(struct lp_device *dev, const struct lp_op_index_select *op);
 bool lp_cuda_index_fits(const struct lp_op_index_select *op);
-#define LP_CUDA_INDEX_CHUNK 4096 // keys
+#define LP_CUDA_INDEX_CHUNK 1024 // fewest keys of a block that chooses
 #define LP_CUDA_INDEX_BINS 4096
 
 // cuda_attn_kernels.c: which kernels there are of the attention operations, and which is chosen on this

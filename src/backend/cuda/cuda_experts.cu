@@ -3,6 +3,7 @@
 // of its choices. A pair's numbers are those that matmul and silu_mul would give it. Two ways, as with
 // matmul: with activations rounded to 8 bits where the registry has kernels for the types, else plain.
 #include "backend/cuda/cuda_dot.cuh"
+#include "backend/cuda/cuda_float.cuh"
 #include "backend/cuda/cuda_q8.h"
 #include "backend/cuda/cuda_wide.h"
 
@@ -65,6 +66,7 @@ struct work {
     int64_t x_stride;
     int n_used;
     const int32_t *pairs, *pair_begin;
+    const int32_t *ids; // of few pairs, which are not sorted: the expert of each; or NULL
     float *hidden, *out;
 };
 
@@ -103,23 +105,33 @@ static __device__ inline void down(const struct work &k, const struct lp_cuda_ta
             k.out[pairs[t] * k.down.n_out + r] = (float)(sum[t] * scale);
 }
 
-// Blocks along x: pieces of the outputs; along y: experts.
+// Blocks along x: pieces of the outputs; along y: experts, or with ids pairs.
 template <bool IS_DOWN>
 static __global__ void expert_kernel(struct work k, const struct lp_cuda_tables *tables) {
     lp_cuda_follow();
-    const int e = blockIdx.y, end = k.pair_begin[e + 1];
     const int64_t r = (int64_t)blockIdx.x * LP_CUDA_WARPS + threadIdx.x / LP_CUDA_WARP;
     if (r >= (IS_DOWN ? k.down.n_out : k.gate.n_out)) return;
+    if (k.ids) {
+        const int32_t pair = (int32_t)blockIdx.y;
+        if (IS_DOWN)
+            down<1>(k, tables, k.ids[pair], r, &pair, 1);
+        else
+            gate_up<1>(k, tables, k.ids[pair], r, &pair, 1);
+        return;
+    }
+    const int e = blockIdx.y, end = k.pair_begin[e + 1];
     for (int at = k.pair_begin[e]; at < end; at += LP_CUDA_DOT_ROWS) {
         const int n = end - at < LP_CUDA_DOT_ROWS ? end - at : LP_CUDA_DOT_ROWS;
-        if (IS_DOWN && n == 1)
-            down<1>(k, tables, e, r, k.pairs + at, n);
-        else if (IS_DOWN)
-            down<LP_CUDA_DOT_ROWS>(k, tables, e, r, k.pairs + at, n);
-        else if (n == 1)
-            gate_up<1>(k, tables, e, r, k.pairs + at, n);
+        const int32_t *pairs = k.pairs + at;
+        if (n == 1)
+            IS_DOWN ? down<1>(k, tables, e, r, pairs, n) : gate_up<1>(k, tables, e, r, pairs, n);
+        else if (n == 2)
+            IS_DOWN ? down<2>(k, tables, e, r, pairs, n) : gate_up<2>(k, tables, e, r, pairs, n);
+        else if (n <= 4)
+            IS_DOWN ? down<4>(k, tables, e, r, pairs, n) : gate_up<4>(k, tables, e, r, pairs, n);
         else
-            gate_up<LP_CUDA_DOT_ROWS>(k, tables, e, r, k.pairs + at, n);
+            IS_DOWN ? down<LP_CUDA_DOT_ROWS>(k, tables, e, r, pairs, n)
+                    : gate_up<LP_CUDA_DOT_ROWS>(k, tables, e, r, pairs, n);
     }
 }
 
@@ -149,6 +161,7 @@ struct call {
     const struct lp_op_experts *op;
     int64_t first, n_rows, n_pairs; // rows of op, and their pairs
     bool vec;                       // the kernels for few rows; no sorting
+    bool by_pair;                   // the plain ones for few rows; no sorting
     bool wide;                      // the kernels for many rows
     int tile_rows;
 };
@@ -181,7 +194,9 @@ static void run_plain(struct lp_cuda_device *dev, const struct call *c, bool is_
     k.hidden = dev->scratch.hidden;
     k.out = dev->scratch.expert_out;
     const int64_t n_out = is_down ? op->down->n_out : op->gate->n_out;
-    const dim3 blocks(lp_cuda_blocks(n_out, LP_CUDA_WARPS), n_experts);
+    if (c->by_pair) k.ids = op->ids + c->first * op->n_used;
+    const dim3 blocks(lp_cuda_blocks(n_out, LP_CUDA_WARPS),
+                      c->by_pair ? (unsigned)c->n_pairs : (unsigned)n_experts);
     if (is_down)
         lp_cuda_start_early(dev, expert_kernel<true>, blocks, LP_CUDA_THREADS, 0, k, dev->tables);
     else
@@ -299,13 +314,16 @@ static struct call call_of(const struct lp_cuda_device *dev, const struct lp_op_
     c.first = first;
     c.n_rows = n_rows;
     c.n_pairs = n_rows * op->n_used;
-    c.wide = dev->may_vary && c.n_pairs >= dev->wide_pairs * n_experts &&
+    const bool floats = lp_cuda_is_half(op->gate) && lp_cuda_is_half(op->down);
+    c.wide = dev->may_vary &&
+             c.n_pairs >= (floats ? LP_CUDA_HALF_WIDE : dev->wide_pairs * n_experts) &&
              op->gate->type == op->up->type && wide_fits(dev, op->gate) && wide_fits(dev, op->up) &&
              wide_fits(dev, op->down);
     const struct lp_cuda_q8_kernel *up = kernel_of(dev, op->gate), *down = kernel_of(dev, op->down);
-    c.vec = (n_rows == 1 || 4 * c.n_pairs <= n_experts) && !c.wide &&
-            op->gate->type == op->up->type && vec_fits(up, op->gate) && vec_fits(up, op->up) &&
-            vec_fits(down, op->down);
+    const bool few = (n_rows == 1 || 4 * c.n_pairs <= n_experts) && !c.wide;
+    c.by_pair = few && !up && !down && !kernel_of(dev, op->up);
+    c.vec = few && op->gate->type == op->up->type && vec_fits(up, op->gate) &&
+            vec_fits(up, op->up) && vec_fits(down, op->down);
     c.tile_rows = c.wide                        ? LP_CUDA_WIDE_TILE
                   : c.n_pairs <= 8 * n_experts  ? 8
                   : c.n_pairs <= 16 * n_experts ? 16
@@ -318,12 +336,12 @@ static struct call call_of(const struct lp_cuda_device *dev, const struct lp_op_
 static void run_rows(struct lp_cuda_device *dev, const struct lp_op_experts *op, int64_t first,
                      int64_t n_rows) {
     const struct call c = call_of(dev, op, first, n_rows);
-    if (!c.vec) sort(dev, &c);
-    if (op->gate->type == op->up->type && kernel_of(dev, op->gate))
+    if (!c.vec && !c.by_pair) sort(dev, &c);
+    if (c.wide || (op->gate->type == op->up->type && kernel_of(dev, op->gate)))
         run_rounded(dev, &c, false);
     else
         run_plain(dev, &c, false);
-    if (kernel_of(dev, op->down))
+    if (c.wide || kernel_of(dev, op->down))
         run_rounded(dev, &c, true);
     else
         run_plain(dev, &c, true);

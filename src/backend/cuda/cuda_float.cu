@@ -6,7 +6,7 @@
 //
 //   few   a block: one row of weights and up to 8 of activations; a thread a run of 64
 //   many  a block: 64 rows of weights and 64 of activations; a thread 4 x 4 sums
-#include "backend/cuda/cuda_dequant.cuh"
+#include "backend/cuda/cuda_dot.cuh"
 #include "backend/cuda/cuda_float.cuh"
 
 #define RUN 64 // products of a float32 sum
@@ -55,8 +55,8 @@ static __device__ __forceinline__ void store(const struct lp_cuda_product &p, in
 }
 
 // Grid: rows of weights along x, runs of N activation rows along y, heads along z. Shared: [N][runs].
-template <int TYPE, int N>
-static __global__ void __launch_bounds__(THREADS)
+template <int TYPE, int N, int FEW_THREADS>
+static __global__ void __launch_bounds__(FEW_THREADS)
     few_kernel(const __grid_constant__ struct lp_cuda_product p, int n_runs) {
     extern __shared__ float sums[];
     lp_cuda_follow();
@@ -67,20 +67,20 @@ static __global__ void __launch_bounds__(THREADS)
     const float *x[N];
 #pragma unroll
     for (int t = 0; t < N; t++) x[t] = p.x + h * p.x_head + (first + (t < n ? t : 0)) * p.x_row;
-    for (int run = threadIdx.x; run < n_runs; run += THREADS) {
+    for (int run = threadIdx.x; run < n_runs; run += FEW_THREADS) {
         const int64_t begin = (int64_t)run * RUN,
                       end = begin + RUN < p.w.n_in ? begin + RUN : p.w.n_in;
         float sum[N] = {};
         int64_t i = begin;
 #pragma unroll 4
-        for (; i + 4 <= end; i += 4) {
-            float v[4], a[4];
-            four_at<TYPE>(w, i, vectors, v);
+        for (; vectors && i + 8 <= end; i += 8) {
+            float v[8], a[8];
+            lp_cuda_eight_floats<TYPE>(w, i, v);
 #pragma unroll
             for (int t = 0; t < N; t++) {
-                four_at<LP_TYPE_F32>((const uint8_t *)x[t], i, vectors, a);
+                lp_cuda_eight_floats<LP_TYPE_F32>((const uint8_t *)x[t], i, a);
 #pragma unroll
-                for (int j = 0; j < 4; j++) sum[t] = fmaf(v[j], a[j], sum[t]);
+                for (int j = 0; j < 8; j++) sum[t] = fmaf(v[j], a[j], sum[t]);
             }
         }
         for (; i < end; i++)
@@ -90,11 +90,19 @@ static __global__ void __launch_bounds__(THREADS)
         for (int t = 0; t < N; t++) sums[t * n_runs + run] = sum[t];
     }
     __syncthreads();
-    if (threadIdx.x % LP_CUDA_WARP != 0 || threadIdx.x / LP_CUDA_WARP >= (unsigned)n) return;
-    const int t = threadIdx.x / LP_CUDA_WARP;
-    double total = 0;
-    for (int run = 0; run < n_runs; run++) total += sums[t * n_runs + run];
-    store(p, h, first + t, out, total);
+    if (threadIdx.x % LP_CUDA_WARP != 0) return;
+    for (int t = threadIdx.x / LP_CUDA_WARP; t < n; t += FEW_THREADS / LP_CUDA_WARP) {
+        double total = 0;
+        for (int run = 0; run < n_runs; run++) total += sums[t * n_runs + run];
+        store(p, h, first + t, out, total);
+    }
+}
+
+template <int TYPE, int N, int FEW_THREADS>
+static void start_few(struct lp_cuda_device *dev, const struct lp_cuda_product *p, int n_runs) {
+    const dim3 blocks((unsigned)p->w.n_out, lp_cuda_blocks(p->n_rows, N), (unsigned)p->w.n_mats);
+    lp_cuda_start_early(dev, few_kernel<TYPE, N, FEW_THREADS>, blocks, FEW_THREADS,
+                        (size_t)n_runs * N * sizeof(float), *p, n_runs);
 }
 
 // Four values of a row of each; zeros behind the last.
@@ -171,13 +179,13 @@ static __global__ void __launch_bounds__(THREADS)
 template <int TYPE> static void start(struct lp_cuda_device *dev, const struct lp_cuda_product *p) {
     const int n_runs = (int)((p->w.n_in + RUN - 1) / RUN);
     const unsigned outs = (unsigned)p->w.n_out, heads = (unsigned)p->w.n_mats;
+    const bool small = n_runs <= THREADS / 2; // of a row: more of them at a time
     if (p->n_rows == 1)
-        lp_cuda_start_early(dev, few_kernel<TYPE, 1>, dim3(outs, 1, heads), THREADS,
-                            (size_t)n_runs * sizeof(float), *p, n_runs);
+        small ? start_few<TYPE, 1, THREADS / 2>(dev, p, n_runs)
+              : start_few<TYPE, 1, THREADS>(dev, p, n_runs);
     else if (p->n_rows <= LP_CUDA_FLOAT_FEW)
-        lp_cuda_start_early(dev, few_kernel<TYPE, FEW>,
-                            dim3(outs, lp_cuda_blocks(p->n_rows, FEW), heads), THREADS,
-                            (size_t)n_runs * FEW * sizeof(float), *p, n_runs);
+        small ? start_few<TYPE, FEW, THREADS / 2>(dev, p, n_runs)
+              : start_few<TYPE, FEW, THREADS>(dev, p, n_runs);
     else
         lp_cuda_start_early(
             dev, many_kernel<TYPE>,

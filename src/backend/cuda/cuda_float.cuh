@@ -6,6 +6,13 @@
 
 #define LP_CUDA_FLOAT_FEW 128 // rows, up to which weights are read again for every eight of them
 
+// Weights of 16 bits: from so many rows (or pairs) on by cuda_wide.cuh where results may vary, since the
+// kernel for few rows reads more activations than weights.
+#define LP_CUDA_HALF_WIDE 8
+static inline bool lp_cuda_is_half(const struct lp_weight *w) {
+    return w->type == LP_TYPE_F16 || w->type == LP_TYPE_BF16;
+}
+
 struct lp_cuda_product { // y[t][h] = W[h] x[t][h]
     struct lp_cuda_weight w;
     const float *x; // row t of head h at x + t * x_row + h * x_head

@@ -9,9 +9,9 @@
 //               global memory into the registers of the matrix units: of every 32 values a lane takes
 //               8 neighbours, and the query's values are permuted alike. Counts keys by the first 12
 //               bits of their rank (rank_of).
-//   2. narrow   a block: one query, 4096 keys. The 12 bits of the last key to keep are known from the
+//   2. narrow   a block: one query, a chunk of keys. The 12 bits of the last key to keep are known from the
 //               counts; keys of these 12 bits are candidates, those above are in.
-//   3. choose   a block: one query, 4096 keys. Each block ranks the candidates (few, but for ties), so
+//   3. choose   a block: one query, a chunk of keys. Each block ranks the candidates (few, but for ties), so
 //               it knows the last one to keep and how many of the keys before its own are kept, and
 //               writes the positions of its own ones.
 #ifndef LP_BACKEND_CUDA_CUDA_INDEX_CUH
@@ -24,7 +24,7 @@
 #define LP_INDEX_HEADS 64
 #define LP_INDEX_THREADS 256
 #define LP_INDEX_WARPS (LP_INDEX_THREADS / LP_CUDA_WARP)
-#define LP_INDEX_CHUNK LP_CUDA_INDEX_CHUNK // keys of a block of narrow and choose
+#define LP_INDEX_EACH 16 // most keys of a thread of narrow and choose
 #define LP_INDEX_BINS LP_CUDA_INDEX_BINS
 #define LP_INDEX_BIN_SHIFT 20
 
@@ -36,6 +36,7 @@ struct lp_cuda_index {
     int64_t n_context;   // stride of scores and candidates
     int run_keys;        // of a block of score: a multiple of 256
     int n_chunks;        // of a query, at most; stride of above
+    int each;            // keys of a thread of narrow and choose, at most LP_INDEX_EACH
     float *scores;       // [n_queries, n_context]
     int32_t *bins;       // [n_queries, LP_INDEX_BINS]: zero before and after the three kernels
     int32_t *state;      // [n_queries, 4]: candidates, their 12 bits, keys above
@@ -289,24 +290,31 @@ static __device__ __forceinline__ int lp_index_find_bin(const int *counts, int k
 // Grid as choose: chunks along x, queries along y.
 static __device__ __forceinline__ void lp_index_narrow(const struct lp_cuda_index &s) {
     const int64_t q = blockIdx.y;
-    const int begin = (int)blockIdx.x * LP_INDEX_CHUNK, lane = threadIdx.x % LP_CUDA_WARP;
+    const int begin = (int)blockIdx.x * LP_INDEX_THREADS * s.each,
+              lane = threadIdx.x % LP_CUDA_WARP;
     int n, above, in = 0, total;
     if (!lp_index_visible(s, q, &n) || begin >= n) return;
     const uint32_t bin =
         (uint32_t)lp_index_find_bin<LP_INDEX_BINS>(s.bins + q * LP_INDEX_BINS, s.op.top_k, &above);
     const float *scores = s.scores + q * s.n_context;
-    for (int i = begin; i < begin + LP_INDEX_CHUNK && i < n; i += LP_INDEX_THREADS) {
-        const int key = i + (int)threadIdx.x;
-        const uint32_t of_key = key < n ? lp_index_rank(scores[key]) >> LP_INDEX_BIN_SHIFT : 0;
-        const bool is_candidate = key < n && of_key == bin;
-        const unsigned candidates = __ballot_sync(0xffffffffu, is_candidate);
-        int at = 0;
-        if (lane == 0 && candidates) at = atomicAdd(&s.state[4 * q], __popc(candidates));
-        at = __shfl_sync(0xffffffffu, at, 0);
-        if (is_candidate)
-            s.candidates[q * s.n_context + at + __popc(candidates & ((1u << lane) - 1))] = key;
-        in += key < n && of_key > bin;
+    const int first = begin + (int)threadIdx.x * s.each;
+    uint32_t mine = 0; // candidates
+#pragma unroll 4
+    for (int i = 0; i < s.each; i++) {
+        if (first + i >= n) break;
+        const uint32_t of_key = lp_index_rank(scores[first + i]) >> LP_INDEX_BIN_SHIFT;
+        mine |= (uint32_t)(of_key == bin) << i;
+        in += of_key > bin;
     }
+    int up_to = __popc(mine);
+    for (int step = 1; step < LP_CUDA_WARP; step *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, up_to, step);
+        if (lane >= step) up_to += other;
+    }
+    int at = 0;
+    if (lane == LP_CUDA_WARP - 1 && up_to) at = atomicAdd(&s.state[4 * q], up_to);
+    at = __shfl_sync(0xffffffffu, at, LP_CUDA_WARP - 1) + up_to - __popc(mine);
+    for (; mine; mine &= mine - 1) s.candidates[q * s.n_context + at++] = first + __ffs(mine) - 1;
     lp_index_sum_before(in, &total);
     if (threadIdx.x != 0) return;
     s.above[q * s.n_chunks + blockIdx.x] = total;
@@ -381,7 +389,7 @@ static __device__ __forceinline__ void lp_index_keep_all(const struct lp_cuda_in
 
 static __device__ __forceinline__ void lp_index_choose(const struct lp_cuda_index &s) {
     const int64_t q = blockIdx.y;
-    const int begin = (int)blockIdx.x * LP_INDEX_CHUNK;
+    const int begin = (int)blockIdx.x * LP_INDEX_THREADS * s.each;
     int32_t *ids = s.op.ids + q * s.op.ids_stride;
     int n, at, total;
     const bool chooses = lp_index_visible(s, q, &n);
@@ -404,13 +412,14 @@ static __device__ __forceinline__ void lp_index_choose(const struct lp_cuda_inde
         before += candidates[i] < begin &&
                   lp_index_keeps(last, lp_index_rank(scores[candidates[i]]), candidates[i]);
     lp_index_sum_before(before, &at);
-    for (int i = begin; i < begin + LP_INDEX_CHUNK && i < n; i += LP_INDEX_THREADS) {
-        const int key = i + (int)threadIdx.x;
-        const bool keeps = key < n && lp_index_keeps(last, lp_index_rank(scores[key]), key);
-        const int place = at + lp_index_sum_before(keeps, &total);
-        if (keeps) ids[place] = key;
-        at += total;
-    }
+    const int first = begin + (int)threadIdx.x * s.each;
+    uint32_t mine = 0; // kept keys
+#pragma unroll 4
+    for (int i = 0; i < s.each; i++)
+        if (first + i < n && lp_index_keeps(last, lp_index_rank(scores[first + i]), first + i))
+            mine |= 1u << i;
+    at += lp_index_sum_before(__popc(mine), &total);
+    for (; mine; mine &= mine - 1) ids[at++] = first + __ffs(mine) - 1;
     if (blockIdx.x == 0) // for the next call
         for (int i = threadIdx.x; i < LP_INDEX_BINS; i += LP_INDEX_THREADS)
             s.bins[q * LP_INDEX_BINS + i] = 0;

@@ -40,12 +40,17 @@ static cudaError_t start(struct lp_cuda_device *dev, struct lp_cuda_index *s, lp
     if (n_keys > s->op.top_k) {
         // Long runs where there are blocks enough: each block splits the query anew.
         s->run_keys = 4096;
-        while (s->run_keys > 512 && (int64_t)n_keys * n_queries / s->run_keys < MANY_BLOCKS)
+        while (s->run_keys > LP_INDEX_THREADS &&
+               (int64_t)n_keys * n_queries / s->run_keys < MANY_BLOCKS)
             s->run_keys /= 2;
         error = type == LP_TYPE_F16 ? start_scores<LP_TYPE_F16>(dev, s, n_queries, n_keys)
                                     : start_scores<LP_TYPE_BF16>(dev, s, n_queries, n_keys);
     }
-    const dim3 blocks(lp_cuda_blocks(n_keys, LP_INDEX_CHUNK), (unsigned)n_queries);
+    // Large chunks where they fill the chip: each block ranks the candidates anew.
+    const int64_t large = (int64_t)LP_INDEX_EACH * LP_INDEX_THREADS;
+    const bool many = n_queries * ((n_keys + large - 1) / large) >= dev->n_multiprocessors;
+    s->each = many ? LP_INDEX_EACH : LP_CUDA_INDEX_CHUNK / LP_INDEX_THREADS;
+    const dim3 blocks(lp_cuda_blocks(n_keys, s->each * LP_INDEX_THREADS), (unsigned)n_queries);
     if (!error && n_keys > s->op.top_k) {
         lp_cuda_start_early(dev, narrow_kernel, blocks, LP_INDEX_THREADS, 0, *s);
         error = cudaGetLastError();
@@ -69,7 +74,7 @@ void lp_cuda_index_select_mma(struct lp_device *device, const struct lp_op_index
     s.whole_chunks =
         ((uintptr_t)op->keys->base | op->keys->row_bytes | op->keys->page_bytes) % 16 == 0;
     s.n_context = dev->sizes.n_context;
-    s.n_chunks = (int)lp_cuda_blocks(s.n_context, LP_INDEX_CHUNK);
+    s.n_chunks = (int)lp_cuda_blocks(s.n_context, LP_CUDA_INDEX_CHUNK);
     s.scores = dev->scratch.scores;
     s.candidates = dev->scratch.candidates;
     s.bins = dev->scratch.index_bins;

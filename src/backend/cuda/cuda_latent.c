@@ -75,24 +75,49 @@ static double walk_cost(int64_t rows, int32_t n_segments, int32_t walk, int tile
                               : blocks + 3.0 + 0.025 * (double)(rows * (n_segments - walk));
 }
 
-int32_t lp_cuda_latent_walk(const struct lp_op_mla_absorbed *op, struct lp_cuda_segments segments,
-                            int n_like, int n_multiprocessors) {
+// The cheapest walk of a cut, and what it costs
+static int32_t best_walk(const struct lp_op_mla_absorbed *op, struct lp_cuda_segments segments,
+                         int n_like, int n_multiprocessors, double *least_cost) {
     const struct lp_visible *v = &op->visible;
     const int32_t keys = lp_cuda_segment_keys(segments, longest(v)),
                   n_segments = ceil_div(longest(v), keys), tiles = keys / LP_CUDA_LATENT_KEYS,
                   together = queries_together(op, 0, v->n_queries, segments);
     const int64_t rows = (int64_t)n_like * ceil_div(v->n_queries, together) *
                          ceil_div(op->n_heads, LP_CUDA_LATENT_ROWS);
+    const int32_t of_one = ceil_div(longest(v), LP_CUDA_LATENT_KEYS);
     int32_t best = segments.most; // all, however long the segments of a shorter list are
-    double least_cost = walk_cost(rows, n_segments, n_segments, tiles, n_multiprocessors);
+    *least_cost =
+        walk_cost(rows, n_segments, n_segments, tiles < of_one ? tiles : of_one, n_multiprocessors);
     for (int32_t walk = 1; walk < n_segments; walk++) {
         const double cost = walk_cost(rows, n_segments, walk, tiles, n_multiprocessors);
-        if (cost < least_cost) {
-            least_cost = cost;
+        if (cost < *least_cost) {
+            *least_cost = cost;
             best = walk;
         }
     }
     return best;
+}
+
+struct lp_cuda_segments lp_cuda_latent_cut(const struct lp_op_mla_absorbed *op,
+                                           int n_multiprocessors) {
+    struct lp_cuda_segments best = {.keys = LP_CUDA_LATENT_SHORTEST, .most = 1}; // one segment
+    double least_cost;
+    best_walk(op, best, 1, n_multiprocessors, &least_cost);
+    for (int32_t keys = LP_CUDA_LATENT_SHORTEST; keys < longest(&op->visible); keys *= 2) {
+        const struct lp_cuda_segments cut = {.keys = keys, .most = LP_CUDA_LATENT_SEGMENTS};
+        double cost;
+        best_walk(op, cut, 1, n_multiprocessors, &cost);
+        if (cost >= least_cost) continue;
+        least_cost = cost;
+        best = cut;
+    }
+    return best;
+}
+
+int32_t lp_cuda_latent_walk(const struct lp_op_mla_absorbed *op, struct lp_cuda_segments segments,
+                            int n_like, int n_multiprocessors) {
+    double cost;
+    return best_walk(op, segments, n_like, n_multiprocessors, &cost);
 }
 
 int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *l, const struct lp_op_mla_absorbed *op,

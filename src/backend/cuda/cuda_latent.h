@@ -11,12 +11,14 @@
 //                                                         output itself; the others leave each segment
 //   second kernel  total   +     3  + 4  + 5  + 6
 //
-//   L1. Segments depend on the number of keys that the row sees, on nothing else, and a segment is cut
-//       into tiles of 64 keys from its first key on.
+//   L1. Of one cut (lp_cuda_segments), segments depend on the number of keys that the row sees, on nothing
+//       else, and a segment is cut into tiles of 64 keys from its first key on.
 //   L2. Who folds does not change what is folded: the same numbers in the same order with the same
 //       arithmetic.
 //   So a row's bits do not depend on what else is in the launch (rule B2 of backend.h), and `walk` is
 //   free: as many blocks as the chip has room for, and no partial results where the rows alone fill it.
+//   That is where results are fixed, with one cut for all launches; where they may vary, it is chosen for
+//   each (lp_cuda_latent_cut).
 #ifndef LP_BACKEND_CUDA_CUDA_LATENT_H
 #define LP_BACKEND_CUDA_CUDA_LATENT_H
 
@@ -67,6 +69,13 @@ struct lp_cuda_latent_launch { // what the runs have in common; a kernel's argum
     int32_t n_runs, n_blocks, n_rows, n_slots; // n_rows: (query, head) pairs
     struct lp_cuda_latent_run runs[LP_CUDA_LATENT_RUNS];
 };
+
+// The cut that is cheapest for an operation where its rows' bits may depend on what else is in the launch: one
+// sequence wants many short segments, a large batch one for each row.
+struct lp_cuda_segments lp_cuda_latent_cut(const struct lp_op_mla_absorbed *op,
+                                           int n_multiprocessors);
+#define LP_CUDA_LATENT_SHORTEST 128 // keys of a segment, and
+#define LP_CUDA_LATENT_SEGMENTS 128 // the most of a row, of any cut
 
 // Starts the launch on a stream. type: BF16 or F16. _mma: mma.sync; sm_80 and later. _wgmma: sm_90a.
 cudaError_t lp_cuda_latent_mma(const struct lp_cuda_latent_launch *launch, lp_type type,

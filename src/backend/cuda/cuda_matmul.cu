@@ -113,7 +113,8 @@ static const struct lp_cuda_wide_kernel *wide_kernel(const struct lp_cuda_device
     const struct lp_kernel *kernel = dev->wide[w->type];
     const int64_t blocks = (int64_t)lp_cuda_blocks(n_rows, LP_CUDA_WIDE_TILE) *
                            lp_cuda_blocks(w->n_out, LP_CUDA_WIDE_TILE) * w->n_mats;
-    if (!kernel || !dev->may_vary || n_rows < dev->wide_rows || !lp_cuda_wide_fits(w)) return NULL;
+    const int64_t fewest = lp_cuda_is_half(w) ? LP_CUDA_HALF_WIDE : dev->wide_rows;
+    if (!kernel || !dev->may_vary || n_rows < fewest || !lp_cuda_wide_fits(w)) return NULL;
     if (blocks < dev->wide_blocks) return NULL;
     return (const struct lp_cuda_wide_kernel *)kernel->impl;
 }

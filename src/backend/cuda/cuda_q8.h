@@ -1,5 +1,5 @@
-// Products of quantised weights with activations rounded to 8 bits: the memory-bound kernels, one per
-// weight type. Inside backend/cuda.
+// Products of quantised weights with activations rounded to 8 bits: the memory-bound kernels, of each
+// weight type of LP_CUDA_Q8_TYPES. Inside backend/cuda.
 //
 // Activations: groups of 32 int8 with d = amax / 127, as the cpu backend rounds them
 // (cpu_quantize_act.h), rounded once an operation into scratch. A "superblock" is 256 values of a row,
@@ -8,7 +8,8 @@
 // Sums, per (weight row, activation row), the same in both kernels and for every number of rows (B2).
 // Of a superblock, over its groups g from the left, in float32:
 //     sum = fma(dot_g * scale_g, d_g, sum)     dot: exact; a scale a half group: two terms
-//     low = fma(min_g, d_g * q_sum_g, low)     types with minimums
+//     low = fma(min_g, d_g * q_sum_g, low)     types with minimums; with one a half group, two terms of
+//                                              fma(min * q_sum, d_g, low)
 //     acc = fma(d, sum, acc), acc = fma(-dmin, low, acc)        types with a scale a superblock
 // acc runs over the superblocks of a slice. Superblock b is in slice (b % 8, b / 8 % parts), parts =
 // the rounds, at most 4. The slices of one b % 8 are added from the left, then these eight as
@@ -94,6 +95,8 @@ struct lp_cuda_q8_kernel {
     // Any number of rows, in tiles of tile_rows (8, 16 or 32). Layout SUPERBLOCKS.
     void (*tile)(struct lp_cuda_device *dev, const struct lp_cuda_q8_job *job, int tile_rows);
     bool vec_any_alignment;
+    // Fills what the kernels keep in device memory, once a process; NULL: nothing.
+    void (*prepare)(struct lp_cuda_device *dev);
 };
 
 // Whether a weight's rows begin at multiples of 16 bytes.
@@ -101,8 +104,33 @@ static inline bool lp_cuda_q8_aligned(const struct lp_weight *w) {
     return (((uintptr_t)w->data | w->row_bytes | w->mat_bytes) & 15) == 0;
 }
 
-extern const struct lp_cuda_q8_kernel lp_cuda_q8_q4_k, lp_cuda_q8_q5_k, lp_cuda_q8_q6_k,
-    lp_cuda_q8_q8_0;
+// The types that have such kernels, and those of many rows (cuda_wide.h): X(stem, TYPE)
+#define LP_CUDA_Q8_TYPES(X)                                                                        \
+    X(q4_k, Q4_K)                                                                                  \
+    X(q5_k, Q5_K)                                                                                  \
+    X(q6_k, Q6_K)                                                                                  \
+    X(q8_0, Q8_0)                                                                                  \
+    X(q2_k, Q2_K)                                                                                  \
+    X(q3_k, Q3_K)                                                                                  \
+    X(q4_0, Q4_0)                                                                                  \
+    X(q4_1, Q4_1)                                                                                  \
+    X(q5_0, Q5_0)                                                                                  \
+    X(q5_1, Q5_1)                                                                                  \
+    X(iq4_nl, IQ4_NL)                                                                              \
+    X(iq4_xs, IQ4_XS)                                                                              \
+    X(mxfp4, MXFP4)                                                                                \
+    X(nvfp4, NVFP4)                                                                                \
+    X(iq2_xxs, IQ2_XXS)                                                                            \
+    X(iq2_xs, IQ2_XS)                                                                              \
+    X(iq2_s, IQ2_S)                                                                                \
+    X(iq3_xxs, IQ3_XXS)                                                                            \
+    X(iq3_s, IQ3_S)                                                                                \
+    X(iq1_s, IQ1_S)                                                                                \
+    X(iq1_m, IQ1_M)
+
+#define LP_CUDA_Q8_DECLARE(stem, TYPE) extern const struct lp_cuda_q8_kernel lp_cuda_q8_##stem;
+LP_CUDA_Q8_TYPES(LP_CUDA_Q8_DECLARE)
+#undef LP_CUDA_Q8_DECLARE
 
 #ifdef __cplusplus
 }

@@ -3,8 +3,9 @@
 // A format F has
 //   BYTES                     of a superblock
 //   HALVES, HAS_MIN, SUPER    a scale a half group; minimums; a factor d (and dmin) a superblock
+//   HALF_MIN                  of HAS_MIN: a minimum a half group
 //   head(r)                   what scale and low need, in registers
-//   scale(head, g, half), low(head, g), d(head), dmin(head)
+//   scale(head, g, half), low(head, g, half), d(head), dmin(head)
 //   word(r, g, half, k)       values 16 half + 4k ... + 3 of group g, as int8. g and half are constants
 //                             after unrolling, k may vary among lanes
 // where r is one of the two readers. at(off, k) is the word at off + 4k; off is a constant.
@@ -13,6 +14,13 @@
 
 #include "backend/cuda/cuda_ptx.cuh"
 #include "quant/blocks.h"
+
+// Chips whose blocks may have the shared memory that the kernels take; for others their code is empty.
+#if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ < 900 || __CUDA_ARCH__ >= 1200)
+#define LP_CUDA_ROOM 0
+#else
+#define LP_CUDA_ROOM 1
+#endif
 
 // A superblock at a multiple of 16 of which all is read: 16 bytes at once; k must be a constant.
 struct lp_cuda_quads {
@@ -59,6 +67,17 @@ static __device__ inline float lp_cuda_signed_byte(uint32_t word, int i) {
     return (float)(int8_t)(word >> 8 * i);
 }
 
+// What a format has unless it says otherwise
+struct lp_cuda_format {
+    static constexpr bool FLOATS = false; // 16-bit floats (cuda_wide.cuh)
+    static constexpr float RAISE =
+        64.0f; // of weights as float16, so that small scales are normal numbers
+    static constexpr bool HALVES = false, HAS_MIN = false, HALF_MIN = false, SUPER = false;
+    template <class H> static __device__ float d(const H &) { return 1; }
+    template <class H> static __device__ float dmin(const H &) { return 0; }
+    template <class H> static __device__ float low(const H &, int, int) { return 0; }
+};
+
 // ---- Q4_K, Q5_K
 
 struct lp_cuda_k_head {
@@ -76,9 +95,9 @@ template <class R> static __device__ inline lp_cuda_k_head lp_cuda_k_head_of(con
     return h;
 }
 
-struct lp_cuda_q4_k {
+struct lp_cuda_q4_k : lp_cuda_format {
     static constexpr int BYTES = LP_BLOCK_BYTES_Q4_K;
-    static constexpr bool HALVES = false, HAS_MIN = true, SUPER = true;
+    static constexpr bool HAS_MIN = true, SUPER = true;
     typedef lp_cuda_k_head head_type;
     template <class R> static __device__ head_type head(const R &r) { return lp_cuda_k_head_of(r); }
     static __device__ float d(const head_type &h) { return lp_cuda_f16_fast(h.d); }
@@ -86,7 +105,7 @@ struct lp_cuda_q4_k {
     static __device__ float scale(const head_type &h, int g, int) {
         return lp_cuda_byte(h.scales[g / 4], g % 4);
     }
-    static __device__ float low(const head_type &h, int g) {
+    static __device__ float low(const head_type &h, int g, int) {
         return lp_cuda_byte(h.mins[g / 4], g % 4);
     }
     template <class R> static __device__ uint32_t word(const R &r, int g, int half, int k) {
@@ -108,9 +127,9 @@ struct lp_cuda_q6_k_head {
     uint32_t d, scales[4];
 };
 
-struct lp_cuda_q6_k {
+struct lp_cuda_q6_k : lp_cuda_format {
     static constexpr int BYTES = LP_BLOCK_BYTES_Q6_K;
-    static constexpr bool HALVES = true, HAS_MIN = false, SUPER = true;
+    static constexpr bool HALVES = true, SUPER = true;
     typedef lp_cuda_q6_k_head head_type;
     template <class R> static __device__ head_type head(const R &r) {
         head_type h;
@@ -122,14 +141,8 @@ struct lp_cuda_q6_k {
     static __device__ float d(const head_type &h) {
         return lp_cuda_f16_fast(h.d);
     }
-    static __device__ float dmin(const head_type &) {
-        return 0;
-    }
     static __device__ float scale(const head_type &h, int g, int half) {
         return lp_cuda_signed_byte(h.scales[g / 2], 2 * (g & 1) + half);
-    }
-    static __device__ float low(const head_type &, int) {
-        return 0;
     }
     template <class R> static __device__ uint32_t word(const R &r, int g, int half, int k) {
         const int n = g / 4, i = g % 4;
@@ -141,9 +154,8 @@ struct lp_cuda_q6_k {
 
 // ---- blocks of 32: a scale a group
 
-struct lp_cuda_q8_0 {
+struct lp_cuda_q8_0 : lp_cuda_format {
     static constexpr int BYTES = 8 * LP_BLOCK_BYTES_Q8_0;
-    static constexpr bool HALVES = false, HAS_MIN = false, SUPER = false;
     struct head_type {
         float scales[8];
     };
@@ -153,17 +165,8 @@ struct lp_cuda_q8_0 {
         for (int g = 0; g < 8; g++) h.scales[g] = lp_cuda_f16_fast(r.at(34 * g, 0));
         return h;
     }
-    static __device__ float d(const head_type &) {
-        return 1;
-    }
-    static __device__ float dmin(const head_type &) {
-        return 0;
-    }
     static __device__ float scale(const head_type &h, int g, int) {
         return h.scales[g];
-    }
-    static __device__ float low(const head_type &, int) {
-        return 0;
     }
     template <class R> static __device__ uint32_t word(const R &r, int g, int half, int k) {
         return r.at(34 * g + 2 + 16 * half, k);

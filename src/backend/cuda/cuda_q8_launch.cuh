@@ -174,9 +174,9 @@ static void lp_cuda_tile_any(struct lp_cuda_device *dev, const struct lp_cuda_q8
     }
 }
 
-#define LP_CUDA_Q8_KERNEL(stem)                                                                    \
+#define LP_CUDA_Q8_KERNEL(stem, prepare)                                                           \
     const struct lp_cuda_q8_kernel lp_cuda_q8_##stem = {                                           \
         "cuda_q8_" #stem, lp_cuda_vec_any<lp_cuda_##stem>, lp_cuda_tile_any<lp_cuda_##stem>,       \
-        lp_cuda_##stem::BYTES % 16 != 0}
+        lp_cuda_##stem::BYTES % 16 != 0, prepare}
 
 #endif

@@ -129,6 +129,24 @@ static __device__ inline void lp_cuda_tile_scale(const int (&dot)[4], const floa
     }
 }
 
+// low += min * (sum of the activations) * d, a minimum a half group: their sums are a product with ones.
+template <class F>
+static __device__ inline void
+lp_cuda_tile_half_low(const typename F::head_type &h0, const typename F::head_type &h1, int g,
+                      uint32_t b0, uint32_t b1, float d0, float d1, float (&low)[4]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int sums[4] = {LP_CUDA_MAGIC_BITS, LP_CUDA_MAGIC_BITS, LP_CUDA_MAGIC_BITS,
+                       LP_CUDA_MAGIC_BITS};
+        lp_cuda_mma_s8_k16(sums, 0x01010101u, 0x01010101u, half ? b1 : b0);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            low[i] =
+                fmaf(F::low(i / 2 ? h1 : h0, g, half) * (__int_as_float(sums[i]) - LP_CUDA_MAGIC),
+                     i & 1 ? d1 : d0, low[i]);
+    }
+}
+
 // One superblock of 16 M rows times 8 NT activation rows. stage: of the first row; off[i]: where row
 // g + 8i's superblock begins in its place (0 if ALIGNED). xb: this lane's column of B; xc: its columns
 // of the sums.
@@ -186,13 +204,16 @@ static __device__ inline void lp_cuda_tile_superblock(const uint8_t *stage, cons
                         lp_cuda_mma_s8_k32(dot, a, b0, b1);
                         lp_cuda_tile_scale(dot, scale, d0, d1, sum[m][t]);
                     }
-                    if (F::HAS_MIN) {
+                    if (F::HALF_MIN) {
+                        lp_cuda_tile_half_low<F>(head[2 * m], head[2 * m + 1], g, b0, b1, d0, d1,
+                                                 low[m][t]);
+                    } else if (F::HAS_MIN) {
                         const float s0 = odd ? ds[t][0].w : ds[t][0].y,
                                     s1 = odd ? ds[t][1].w : ds[t][1].y;
 #pragma unroll
                         for (int i = 0; i < 4; i++)
-                            low[m][t][i] =
-                                fmaf(F::low(head[2 * m + i / 2], g), i & 1 ? s1 : s0, low[m][t][i]);
+                            low[m][t][i] = fmaf(F::low(head[2 * m + i / 2], g, 0), i & 1 ? s1 : s0,
+                                                low[m][t][i]);
                     }
                 }
             }
@@ -245,6 +266,7 @@ static __device__ inline void lp_cuda_tile_store(const struct lp_cuda_tile_work 
 template <class F, int M, int NT, int STAGES, bool ALIGNED, int MODE, int BLOCKS>
 static __global__ void __launch_bounds__(LP_CUDA_TILE_WARPS *LP_CUDA_WARP, BLOCKS)
     lp_cuda_tile_kernel(const struct lp_cuda_tile_work k) {
+#if LP_CUDA_ROOM
     typedef struct lp_cuda_tile_sizes<F, ALIGNED> S;
     lp_cuda_let_next_start();
     extern __shared__ uint4 lp_cuda_shared[];
@@ -329,6 +351,7 @@ static __global__ void __launch_bounds__(LP_CUDA_TILE_WARPS *LP_CUDA_WARP, BLOCK
                     value[m][t][i];
     __syncthreads();
     lp_cuda_tile_store<M, NT, MODE>(k, p, sums);
+#endif
 }
 
 #endif

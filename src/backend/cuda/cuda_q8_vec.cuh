@@ -46,6 +46,7 @@ template <class F, int N, class R>
 static __device__ inline void lp_cuda_vec_superblock(const R &r, const uint8_t *x, size_t x_bytes,
                                                      float (&acc)[N]) {
     const typename F::head_type head = F::head(r);
+    const uint32_t ones[4] = {0x01010101u, 0x01010101u, 0x01010101u, 0x01010101u};
     float sum[N] = {}, low[N] = {};
 #pragma unroll
     for (int pair = 0; pair < 4; pair++) {
@@ -55,7 +56,7 @@ static __device__ inline void lp_cuda_vec_superblock(const R &r, const uint8_t *
             ds[t] = __ldg((const float4 *)(x + t * x_bytes + 2048 + 128 * pair));
 #pragma unroll
         for (int g = 2 * pair; g < 2 * pair + 2; g++) {
-            int dot[2][N] = {};
+            int dot[2][N] = {}, of_x[2][N] = {}; // of_x: sums of activations
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 uint4 q[N];
@@ -66,13 +67,17 @@ static __device__ inline void lp_cuda_vec_superblock(const R &r, const uint8_t *
 #pragma unroll
                 for (int k = 0; k < 4; k++) w[k] = F::word(r, g, half, k);
                 lp_cuda_dot16<N>(w, q, dot[F::HALVES ? half : 0]);
+                if (F::HALF_MIN) lp_cuda_dot16<N>(ones, q, of_x[half]);
             }
 #pragma unroll
             for (int t = 0; t < N; t++) {
                 const float d = g & 1 ? ds[t].z : ds[t].x, s = g & 1 ? ds[t].w : ds[t].y;
                 sum[t] = fmaf((float)dot[0][t] * F::scale(head, g, 0), d, sum[t]);
                 if (F::HALVES) sum[t] = fmaf((float)dot[1][t] * F::scale(head, g, 1), d, sum[t]);
-                if (F::HAS_MIN) low[t] = fmaf(F::low(head, g), s, low[t]);
+                if (F::HAS_MIN && !F::HALF_MIN) low[t] = fmaf(F::low(head, g, 0), s, low[t]);
+#pragma unroll
+                for (int half = 0; F::HALF_MIN && half < 2; half++)
+                    low[t] = fmaf(F::low(head, g, half) * (float)of_x[half][t], d, low[t]);
             }
         }
     }
@@ -169,6 +174,7 @@ static __device__ inline void lp_cuda_vec_fetch(uint8_t *stage, const uint8_t *r
 template <class F, int N, int WARPS, int STAGES, bool SPLIT, int MODE, int BLOCKS>
 static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     lp_cuda_vec_kernel(const struct lp_cuda_vec_work k) {
+#if LP_CUDA_ROOM
     typedef struct lp_cuda_vec_sizes<F> S;
     lp_cuda_let_next_start();
     extern __shared__ uint4 lp_cuda_shared[];
@@ -255,6 +261,7 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
                 value[t] += __shfl_xor_sync(0xffffffffu, value[t], mask);
         lp_cuda_vec_store<N, MODE>(k, unit, value);
     }
+#endif
 }
 
 #endif

@@ -8,6 +8,9 @@
 // step.
 //
 // In GATE_UP a warp's rows 0 .. 7 are of gate, 8 .. 15 the same of up, so that one lane has both sums.
+//
+// Weights of 16-bit floats (FLOATS of a format) are no superblocks: they come a step at a time, as the
+// activations do, and in as many buffers.
 #ifndef LP_BACKEND_CUDA_CUDA_WIDE_CUH
 #define LP_BACKEND_CUDA_CUDA_WIDE_CUH
 
@@ -19,7 +22,6 @@
 #define LP_CUDA_WIDE_ROWS 192
 #define LP_CUDA_WIDE_BUFFERS 4
 #define LP_CUDA_WIDE_STEP 64
-#define LP_CUDA_WIDE_RAISE 64.0f // of weights, so that small scales are normal float16
 
 struct lp_cuda_wide_work {
     struct lp_cuda_weight w, up;
@@ -47,6 +49,18 @@ template <class F> struct lp_cuda_wide_sizes {
     static constexpr int shared_bytes =
         LP_CUDA_WIDE_BUFFERS * LP_CUDA_WIDE_TILE * 128 + 2 * WEIGHTS + 1024 + 16;
 };
+
+// Of 16-bit floats: bytes from row to row of a step's weights. 8 words past a multiple of 32, so that the
+// 16 lanes that read 8 bytes at a time meet all banks.
+#define LP_CUDA_WIDE_FLOAT_ROW 160
+#define LP_CUDA_WIDE_FLOATS (LP_CUDA_WIDE_ROWS * LP_CUDA_WIDE_FLOAT_ROW) // a buffer of them
+
+template <class F> static constexpr int lp_cuda_wide_shared(void) {
+    if constexpr (F::FLOATS)
+        return LP_CUDA_WIDE_BUFFERS * (LP_CUDA_WIDE_TILE * 128 + LP_CUDA_WIDE_FLOATS) + 1024;
+    else
+        return lp_cuda_wide_sizes<F>::shared_bytes;
+}
 
 template <int MODE>
 static __device__ inline bool lp_cuda_wide_tile_of(const struct lp_cuda_wide_work &k,
@@ -131,19 +145,18 @@ static __device__ inline void lp_cuda_wide_unpack(uint32_t bytes, uint32_t scale
 template <class F>
 static __device__ inline void lp_cuda_wide_scales(const typename F::head_type &h, int g, int half,
                                                   uint32_t *scale, uint32_t *low) {
-    const float s =
-        F::scale(h, g, half) * (F::SUPER ? F::d(h) * LP_CUDA_WIDE_RAISE : LP_CUDA_WIDE_RAISE);
+    const float s = F::scale(h, g, half) * (F::SUPER ? F::d(h) * F::RAISE : F::RAISE);
     *scale = lp_cuda_half2(s, s);
-    const float m = F::HAS_MIN ? F::low(h, g) * (-LP_CUDA_WIDE_RAISE * F::dmin(h)) : 0.0f;
+    const float m = F::HAS_MIN ? F::low(h, g, half) * (-F::RAISE * F::dmin(h)) : 0.0f;
     *low = F::HAS_MIN ? lp_cuda_half2(m, m) : 0x80008000u; // -0
 }
 
 template <int N, int MODE>
 static __device__ inline void lp_cuda_wide_store(const struct lp_cuda_wide_work &k,
-                                                 const struct lp_cuda_wide_place &p,
+                                                 const struct lp_cuda_wide_place &p, float lower,
                                                  const float (&acc)[N / 2]) {
     const int warp = threadIdx.x / LP_CUDA_WARP, lane = threadIdx.x % LP_CUDA_WARP;
-    const float lower = 1.0f / LP_CUDA_WIDE_RAISE, scale = lp_cuda_weight_scale(k.w, p.mat) * lower,
+    const float scale = lp_cuda_weight_scale(k.w, p.mat) * lower,
                 up_scale =
                     MODE == LP_CUDA_Q8_GATE_UP ? lp_cuda_weight_scale(k.up, p.mat) * lower : 0;
 #pragma unroll
@@ -265,7 +278,107 @@ static __device__ inline void lp_cuda_wide_block(const struct lp_cuda_wide_work 
         }
     }
     lp_cuda_wgmma_wait<0>();
-    lp_cuda_wide_store<N, MODE>(k, p, acc);
+    lp_cuda_wide_store<N, MODE>(k, p, 1.0f / F::RAISE, acc);
+}
+
+// ---- weights of 16-bit floats
+
+struct lp_cuda_wide_float16 {
+    static constexpr bool FLOATS = true;
+    static constexpr float RAISE = 1.0f;
+    // Values 0 and 2, and 1 and 3, of four as float16, raised
+    static __device__ void pairs(uint2 four, uint32_t *even, uint32_t *odd) {
+        *even = __byte_perm(four.x, four.y, 0x5410);
+        *odd = __byte_perm(four.x, four.y, 0x7632);
+    }
+};
+
+struct lp_cuda_wide_bfloat16 {
+    static constexpr bool FLOATS = true;
+    static constexpr float RAISE = 1.0f; // exact from 2^-14 to 65,504, below to 2^-25
+    static __device__ void pairs(uint2 four, uint32_t *even, uint32_t *odd) {
+        *even = lp_cuda_half2(__uint_as_float(four.x << 16), __uint_as_float(four.y << 16));
+        *odd = lp_cuda_half2(__uint_as_float(four.x & 0xffff0000u),
+                             __uint_as_float(four.y & 0xffff0000u));
+    }
+};
+
+template <class F, int N, int MODE>
+static __device__ inline void lp_cuda_wide_float_block(const struct lp_cuda_wide_work &k,
+                                                       const struct lp_cuda_wide_place &p,
+                                                       uint8_t *shared) {
+    constexpr int TILE = LP_CUDA_WIDE_TILE * 128, AHEAD = LP_CUDA_WIDE_BUFFERS - 2,
+                  PASSES = (N * 8 + LP_CUDA_WIDE_THREADS - 1) / LP_CUDA_WIDE_THREADS,
+                  EACH = LP_CUDA_WIDE_THREADS / 8, ROW = LP_CUDA_WIDE_FLOAT_ROW;
+    const int warp = threadIdx.x / LP_CUDA_WARP, lane = threadIdx.x % LP_CUDA_WARP;
+    const int g8 = lane / 4, q = lane % 4, mine = threadIdx.x / 8, piece = threadIdx.x % 8;
+    uint8_t *tiles = shared, *weights = shared + LP_CUDA_WIDE_BUFFERS * TILE + warp * 16 * ROW;
+    const uint16_t *from[PASSES];
+#pragma unroll
+    for (int i = 0; i < PASSES; i++)
+        from[i] = k.x + lp_cuda_wide_x<MODE>(k, p, mine + EACH * i) * k.w.n_in + 8 * piece;
+    const uint8_t *row = lp_cuda_wide_row<MODE>(k, p, lane / 2) + 64 * (lane % 2);
+    uint8_t *to = weights + lane / 2 * ROW + 64 * (lane % 2);
+    auto fetch = [&](int step, int buffer) { // activations of the block, weights of the warp
+        if (step >= k.steps) return;
+#pragma unroll
+        for (int i = 0; i < PASSES; i++)
+            if (mine + EACH * i < N)
+                lp_cuda_copy16(tiles + buffer * TILE + (mine + EACH * i) * 128 +
+                                   16 * (piece ^ (mine & 7)),
+                               from[i] + step * LP_CUDA_WIDE_STEP, 16);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            lp_cuda_copy16(to + buffer * LP_CUDA_WIDE_FLOATS + 16 * i,
+                           row + step * 2 * LP_CUDA_WIDE_STEP + 16 * i, 16);
+    };
+#pragma unroll
+    for (int i = 0; i < AHEAD; i++) {
+        fetch(i, i);
+        lp_cuda_copy_commit();
+    }
+    float acc[N / 2] = {};
+    uint32_t a[2][2][4]; // [group of the step][half]
+    int use = 0, fill = AHEAD;
+    for (int step = 0; step < k.steps; step++) {
+        lp_cuda_copy_wait<AHEAD - 1>();
+        lp_cuda_wgmma_publish();
+        __syncthreads();
+        fetch(step + AHEAD, fill);
+        lp_cuda_copy_commit();
+        fill = fill + 1 == LP_CUDA_WIDE_BUFFERS ? 0 : fill + 1;
+        const uint64_t tile = lp_cuda_wgmma_tile(tiles + use * TILE);
+        const uint8_t *raw = weights + use * LP_CUDA_WIDE_FLOATS + g8 * ROW + 8 * q;
+        use = use + 1 == LP_CUDA_WIDE_BUFFERS ? 0 : use + 1;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            lp_cuda_wgmma_wait<1>(); // the products that read a[i]
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const uint8_t *at = raw + 64 * i + 32 * half;
+                F::pairs(*(const uint2 *)at, &a[i][half][0], &a[i][half][2]);
+                F::pairs(*(const uint2 *)(at + 8 * ROW), &a[i][half][1], &a[i][half][3]);
+            }
+            lp_cuda_wgmma_fence();
+            lp_cuda_wgmma(acc, a[i][0], tile + 4 * i);
+            lp_cuda_wgmma(acc, a[i][1], tile + 4 * i + 2);
+            lp_cuda_wgmma_commit();
+        }
+    }
+    lp_cuda_wgmma_wait<0>();
+    lp_cuda_wide_store<N, MODE>(k, p, 1.0f / F::RAISE, acc);
+}
+
+// ---- either
+
+template <class F, int N, int MODE>
+static __device__ inline void lp_cuda_wide_run(const struct lp_cuda_wide_work &k,
+                                               const struct lp_cuda_wide_place &p,
+                                               uint8_t *shared) {
+    if constexpr (F::FLOATS)
+        lp_cuda_wide_float_block<F, N, MODE>(k, p, shared);
+    else
+        lp_cuda_wide_block<F, N, MODE>(k, p, shared);
 }
 
 // Blocks along x: row tiles, and activation tiles (fastest); along y: matrices, or the experts' tiles.
@@ -279,22 +392,22 @@ static __global__ void __launch_bounds__(LP_CUDA_WIDE_THREADS, 1)
     struct lp_cuda_wide_place p;
     if (!lp_cuda_wide_tile_of<MODE>(k, &p)) return;
     if (p.n <= 32)
-        lp_cuda_wide_block<F, 32, MODE>(k, p, shared);
+        lp_cuda_wide_run<F, 32, MODE>(k, p, shared);
     else if (p.n <= 64)
-        lp_cuda_wide_block<F, 64, MODE>(k, p, shared);
+        lp_cuda_wide_run<F, 64, MODE>(k, p, shared);
     else if (p.n <= 128)
-        lp_cuda_wide_block<F, 128, MODE>(k, p, shared);
+        lp_cuda_wide_run<F, 128, MODE>(k, p, shared);
     else if (p.n <= 160)
-        lp_cuda_wide_block<F, 160, MODE>(k, p, shared);
+        lp_cuda_wide_run<F, 160, MODE>(k, p, shared);
     else
-        lp_cuda_wide_block<F, 192, MODE>(k, p, shared);
+        lp_cuda_wide_run<F, 192, MODE>(k, p, shared);
 #endif
 }
 
 template <class F, int MODE>
 static void lp_cuda_wide_start(struct lp_cuda_device *dev, const struct lp_cuda_wide_job *wide) {
     static bool allowed;
-    constexpr int SHARED = lp_cuda_wide_sizes<F>::shared_bytes;
+    constexpr int SHARED = lp_cuda_wide_shared<F>();
     constexpr int OUT = MODE == LP_CUDA_Q8_GATE_UP ? LP_CUDA_WIDE_ROWS / 2 : LP_CUDA_WIDE_ROWS;
     const struct lp_cuda_q8_job *job = &wide->job;
     struct lp_cuda_wide_work k = {};
@@ -341,8 +454,8 @@ static void lp_cuda_wide_any(struct lp_cuda_device *dev, const struct lp_cuda_wi
         lp_cuda_wide_start<F, LP_CUDA_Q8_MATMUL>(dev, job);
 }
 
-#define LP_CUDA_WIDE_KERNEL(stem)                                                                  \
+#define LP_CUDA_WIDE_KERNEL(stem, format, prepare)                                                 \
     const struct lp_cuda_wide_kernel lp_cuda_wide_##stem = {"cuda_wide_" #stem "_sm90",            \
-                                                            lp_cuda_wide_any<lp_cuda_##stem>}
+                                                            lp_cuda_wide_any<format>, prepare}
 
 #endif

@@ -38,18 +38,27 @@ struct lp_cuda_wide_job {
 struct lp_cuda_wide_kernel {
     const char *name;
     void (*start)(struct lp_cuda_device *dev, const struct lp_cuda_wide_job *job);
+    void (*prepare)(struct lp_cuda_device *dev); // as of struct lp_cuda_q8_kernel
 };
 
 // Whether the kernels take a weight of their type: whole superblocks; rows at multiples of 16 bytes
 // unless the type is read at any address.
 static inline bool lp_cuda_wide_fits(const struct lp_weight *w) {
-    const bool any = lp_type_info((uint32_t)w->type)->block_bytes % 16 != 0 &&
-                     lp_type_info((uint32_t)w->type)->block_values == LP_CUDA_SUPERBLOCK;
+    const struct lp_type_info *type = lp_type_info((uint32_t)w->type);
+    const bool any = LP_CUDA_SUPERBLOCK / type->block_values * type->block_bytes % 16 != 0;
     return w->n_in % LP_CUDA_SUPERBLOCK == 0 && (any || lp_cuda_q8_aligned(w));
 }
 
-extern const struct lp_cuda_wide_kernel lp_cuda_wide_q4_k, lp_cuda_wide_q5_k, lp_cuda_wide_q6_k,
-    lp_cuda_wide_q8_0;
+// The types that have such kernels: X(stem, TYPE)
+#define LP_CUDA_WIDE_TYPES(X)                                                                      \
+    LP_CUDA_Q8_TYPES(X)                                                                            \
+    X(f16, F16)                                                                                    \
+    X(bf16, BF16)
+
+#define LP_CUDA_WIDE_DECLARE(stem, TYPE)                                                           \
+    extern const struct lp_cuda_wide_kernel lp_cuda_wide_##stem;
+LP_CUDA_WIDE_TYPES(LP_CUDA_WIDE_DECLARE)
+#undef LP_CUDA_WIDE_DECLARE
 
 #ifdef __cplusplus
 }

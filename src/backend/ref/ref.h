@@ -43,6 +43,7 @@ void lp_ref_rope(struct lp_device *, const struct lp_op_rope *);
 void lp_ref_matmul(struct lp_device *, const struct lp_op_matmul *);
 void lp_ref_head_matmul(struct lp_device *, const struct lp_op_head_matmul *);
 void lp_ref_scan_rows(struct lp_device *, const struct lp_op_scan_rows *);
+void lp_ref_top_rows(struct lp_device *, const struct lp_op_top_rows *);
 void lp_ref_add(struct lp_device *, const struct lp_op_add *);
 void lp_ref_silu_mul(struct lp_device *, const struct lp_op_silu_mul *);
 void lp_ref_cache_write(struct lp_device *, const struct lp_op_cache_write *);

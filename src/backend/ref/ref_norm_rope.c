@@ -53,21 +53,6 @@ void lp_ref_rope(struct lp_device *dev, const struct lp_op_rope *op) {
             rotate(op->x + t * op->token_stride + h * op->head_stride, op, op->positions[t]);
 }
 
-void lp_ref_scan_rows(struct lp_device *dev, const struct lp_op_scan_rows *op) {
-    (void)dev;
-    for (int64_t t = 0; t < op->n_rows; t++) {
-        const float *x = op->x + t * op->x_stride;
-        int64_t largest = -1;
-        op->bad[t] = 0;
-        for (int64_t i = 0; i < op->width; i++) {
-            if (!isfinite(x[i])) op->bad[t] = 1;
-            if ((op->skip && op->skip[i]) || (largest >= 0 && !(x[i] > x[largest]))) continue;
-            largest = i;
-        }
-        if (op->largest) op->largest[t] = (int32_t)largest;
-    }
-}
-
 void lp_ref_add(struct lp_device *dev, const struct lp_op_add *op) {
     (void)dev;
     for (int64_t t = 0; t < op->n_rows; t++)

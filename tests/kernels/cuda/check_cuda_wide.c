@@ -6,12 +6,14 @@
 #include "../cuda_staged.h"
 #include "../mat_fixture.h"
 #include "backend/cuda/cuda_device.h"
+#include "backend/cuda/cuda_wide.h"
 
 // Float16 on both sides. Blocks of any bytes have minimums that are larger than their values, so their
 // rounding weighs more than in a model.
 #define BOUND 4e-3
 
-static const lp_type types[] = {LP_TYPE_Q4_K, LP_TYPE_Q5_K, LP_TYPE_Q6_K, LP_TYPE_Q8_0};
+#define OF_LIST(stem, type) LP_TYPE_##type,
+static const lp_type types[] = {LP_CUDA_WIDE_TYPES(OF_LIST)};
 #define N_TYPES ((int)(sizeof types / sizeof types[0]))
 
 static const struct lp_reserve need = {.n_rows = 200,

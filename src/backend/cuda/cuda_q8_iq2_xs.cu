@@ -1,0 +1,5 @@
+// The 8-bit kernels for IQ2_XS.
+#include "backend/cuda/cuda_q8_grid.cuh"
+#include "backend/cuda/cuda_q8_launch.cuh"
+
+LP_CUDA_Q8_KERNEL(iq2_xs, lp_cuda_grid_prepare<lp_cuda_iq2_xs>);

@@ -1,0 +1,312 @@
+#!/usr/bin/env python3
+"""Several ranks on the CPU: one model in N processes, by mpirun.
+
+    ranks.py LIMPID [--sanitizer] [--only TEXT]
+
+Checked with 2, 3 and 4 ranks, with experts split and whole, and in pipelines of stages:
+- every golden model: logits within 1e-4 of the float64 reference, hidden states and selections too, the same
+  greedy continuation; for N that divide the heads and experts and for N that do not
+- --deterministic: the same bits in two runs with the same N, for every chunking
+- the small model of the repository: drafts by its MTP layer and prefixes kept on disk change no token; the server
+  answers right, several requests at a time, and its self-check passes
+- a trace of each rank, which `limpid trace` puts on one time line, also where a rank was killed
+- a rank that dies or hangs: the request is told which, health turns red, all processes end
+- what cannot be is refused with a sentence, by all processes; without a launcher nothing changes
+"""
+import concurrent.futures
+import glob
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from harness import MINI_MODEL, ROOT, Checks, Dump, Golden, arguments, golden_names, np, run, skip, too_far
+
+sys.path.insert(0, os.path.join(ROOT, "tests", "api"))
+from client import Server  # noqa: E402
+
+TOLERANCE = 1e-4
+LAYOUTS = {  # ranks and how they are laid out
+    "2": ["--ranks", 2], "3": ["--ranks", 3], "4": ["--ranks", 4],
+    "2 whole": ["--ranks", 2, "--shard-experts", "whole"], "3 whole": ["--ranks", 3, "--shard-experts", "whole"],
+    "2 stages": ["--ranks", 2, "--pipeline", 2], "3 stages": ["--ranks", 3, "--pipeline", 3],
+    "2 stages of 2": ["--ranks", 4, "--pipeline", 2],
+}
+PROMPT = "Once upon a time, there was a fox"
+
+
+def golden(limpid, g, layout, backend):
+    whole = "--pipeline" not in layout
+    want = ["logits"] + (["hidden"] if whole else []) + (["topk"] if whole and g.has_indexer else [])
+    d = Dump(limpid, g.path, g.tokens, "--backend", backend, "--chunk", 7, *layout, want=want)
+    yield too_far("logits", d.logits, g.ref["logits_f64"], TOLERANCE)
+    if whole:
+        yield too_far("hidden", d.hidden, g.ref["hidden"], TOLERANCE)
+    if "topk" in want and not np.array_equal(d.topk, g.ref["topk"]):
+        yield "the selected keys differ from the reference"
+    d = Dump(limpid, g.path, g.prompt, "--backend", backend, *layout, want=(), greedy=len(g.greedy))
+    if d.greedy != g.greedy:
+        yield f"greedy continuation {d.greedy}, expected {g.greedy}"
+
+
+def same_bits(limpid, g, layout):
+    first = None
+    for chunk in (7, 7, 1, 64):
+        d = Dump(limpid, g.path, g.tokens, "--deterministic", "--chunk", chunk, *layout)
+        if first is not None and not np.array_equal(d.logits.view(np.uint32), first.view(np.uint32)):
+            yield f"logits of --chunk {chunk} have other bits than those of --chunk 7"
+        first = d.logits if first is None else first
+
+
+def long_prompt(limpid, layout):
+    """Enough tokens for several windows of a stage. By the definition of operations: 8-bit activations make much of the
+    last bit of a sum."""
+    tokens = [100 + i * 7 % 900 for i in range(300)]
+    options = ["--backend", "ref", "--chunk", 300]
+    alone, several = Dump(limpid, MINI_MODEL, tokens, *options), Dump(limpid, MINI_MODEL, tokens, *options, *layout)
+    yield too_far("logits of 300 tokens", several.logits, alone.logits, 1e-4)
+
+
+def text_of(limpid, *options):
+    return run([limpid, "run", MINI_MODEL, "-p", PROMPT, "-n", 48, "--temp", 0, "--threads", 1, *options]).stdout
+
+
+def speculates(limpid, layout):
+    if text_of(limpid, "--deterministic", "--speculate", 2, *layout) != text_of(limpid, "--deterministic", *layout):
+        yield "drafts change the text"
+
+
+# ---- the server
+
+SUMS = [(347, 285), (706, 31), (412, 139), (58, 64), (613, 204), (99, 1)]
+STORY = "<|system|>" + "Add the numbers that you are given. " * 12  # more than a page of the cache
+
+
+def ask_sum(server, pair):
+    prompt = f"[gMASK]<sop>{STORY}<|user|>{pair[0]} + {pair[1]}<|assistant|></think>"
+    answer = server.complete(prompt=prompt, temperature=0, max_tokens=24)
+    return answer["choices"][0]["text"], answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def wrong_sums(server):
+    """Several requests at a time; also how many prompt tokens were not computed again."""
+    with concurrent.futures.ThreadPoolExecutor(len(SUMS)) as pool:
+        got = list(pool.map(lambda pair: ask_sum(server, pair), SUMS))
+    wrong = [text for (text, _), (a, b) in zip(got, SUMS) if text != f"{a} + {b} = {a + b}"]
+    return wrong, max(n for _, n in got)
+
+
+def serves(limpid, layout):
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        options = [*map(str, layout), "--threads", "1", "--self-check", "full", "--cache-dir", os.path.join(folder, "cache")]
+        for run_number in range(2):
+            with Server(limpid, MINI_MODEL, options) as s:
+                text, n_cached = ask_sum(s, SUMS[0])
+                if (n_cached > 0) != (run_number > 0):
+                    yield f"run {run_number + 1} found {n_cached} tokens of the first prompt on disk"
+                wrong, n_cached = wrong_sums(s)
+                if wrong or not n_cached:
+                    yield f"run {run_number + 1}: {n_cached} tokens cached, wrong answers: {wrong}"
+                metrics = s.metrics()
+                for rank in range(layout[1]):
+                    if not any(f'limpid_rank_step_seconds_total{{rank="{rank}"' in name and value > 0 for name, value in metrics.items()):
+                        yield f"no time of rank {rank} in /metrics"
+                s.process.terminate()
+                if s.process.wait(60):
+                    yield f"the server ends with status {s.process.returncode}: {s.stderr()[-400:]}"
+
+
+# ---- traces
+
+def trace_of(limpid, path, *options):
+    return run([limpid, "trace", path, *options]).stdout
+
+
+def step_times(events, pid):
+    return {e["name"]: (e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["pid"] == pid and e["name"].startswith("step")}
+
+
+def traces(limpid, layout):
+    """What is read of FILE is of all ranks; a step's times overlap on all of them."""
+    size = layout[1]
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        path = os.path.join(folder, "t.jsonl")
+        run([limpid, "run", MINI_MODEL, "-p", PROMPT, "-n", 6, "--ignore-eos", "--threads", 1, "--trace", path, *layout])
+        text, steps = trace_of(limpid, path), trace_of(limpid, path, "--steps")
+        if f"traces of {size} of {size}\n" not in text or text.count("the same host's clock\n") != size - 1 or "process    rank 0 on" not in text:
+            yield f"the text is {text}"
+        for sign in ("not whole", "missing", "doubtful"):
+            if sign in text:
+                yield f"{sign!r} in {text}"
+        rows = [line.split(None, 5) for line in steps.splitlines() if line.count(" + ") == size]
+        if len(rows) != 6 or any(not (row[3].isdigit() and row[4].isdigit()) for row in rows):
+            yield f"the steps are {steps}"
+        events = json.loads(trace_of(limpid, path, "--format", "chrome"))["traceEvents"]
+        names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+        if sorted(names) != list(range(size + 1)) or any(not names[i].startswith(f"rank {i} on ") for i in range(size)):
+            yield f"processes of the export are {names}"
+        times = [step_times(events, rank) for rank in range(size)]
+        for name, (_, end) in times[0].items():
+            if any(name not in t or not t[name][0] < end for t in times):
+                yield f"{name} is at {[t.get(name) for t in times]}"
+        one = trace_of(limpid, path, "--rank", size - 1)
+        if f"rank {size - 1} on" not in one or "traces of" in one:
+            yield f"one rank is {one}"
+        os.remove(path + ".rank1")
+        if "missing    rank 1: cannot open" not in trace_of(limpid, path):
+            yield "nobody misses the trace of rank 1"
+
+
+def trace_of_a_killed_rank(limpid):
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        path = os.path.join(folder, "t.jsonl")
+        options = ["-p", PROMPT, "-n", 3000, "--ignore-eos", "--threads", 1, "--rank-timeout", 5, "--ranks", 2, "--trace", path]
+        process = subprocess.Popen([str(x) for x in [limpid, "run", MINI_MODEL, *options]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            process.stdout.read(40)  # it gives tokens
+            os.kill(process_of(1, path), signal.SIGKILL)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+        text = trace_of(limpid, path)
+        if "traces of 2 of 2\n" not in text or "not whole  rank 1: its last step is " not in text or "the same host's clock" not in text:
+            yield f"the text is {text}"
+
+
+# ---- ranks that fail
+
+def process_of(rank, marker):
+    """The number of a rank's process, by what its environment and command line say."""
+    for path in glob.glob("/proc/[0-9]*"):
+        try:
+            with open(f"{path}/environ") as e, open(f"{path}/cmdline") as c:
+                if f"OMPI_COMM_WORLD_RANK={rank}" in e.read().split("\0") and marker in c.read().split("\0"):
+                    return int(path[6:])
+        except OSError:
+            continue  # it has ended
+    raise AssertionError(f"no process is rank {rank}")
+
+
+def fails(limpid, number, sentence):
+    """A rank is killed or stopped while a request runs: it gets the reason, health turns red, all ends."""
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as marker:
+        options = ["--ranks", "2", "--threads", "1", "--rank-timeout", "5", "--self-check", "off", "--cache-dir", marker]
+        with Server(limpid, MINI_MODEL, options) as s, concurrent.futures.ThreadPoolExecutor(1) as pool:
+            victim = process_of(1, marker)
+            body = json.dumps({"prompt": "Once", "max_tokens": 4000, "ignore_eos": True})
+            asked = pool.submit(s.ask, "POST", "/v1/completions", body)
+            time.sleep(1)
+            os.kill(victim, number)
+            status, _, raw = asked.result(60)
+            if status != 500 or sentence not in raw.decode() or "rank 1" not in raw.decode():
+                yield f"the request has status {status}: {raw}"
+            status, _, raw = s.ask("GET", "/health")
+            if status != 503 or json.loads(raw) != {"status": "failed"}:
+                yield f"/health has status {status}: {raw}"
+            if s.process.wait(60) == 0:
+                yield "the server ends with status 0"
+            for _ in range(20):  # mpirun sees to it
+                if not os.path.exists(f"/proc/{victim}"):
+                    return
+                time.sleep(0.5)
+            yield "the other rank still runs"
+
+
+# ---- what goes wrong
+
+def refuses(limpid, options, status, *words):
+    done = subprocess.run([str(x) for x in [limpid, "run", MINI_MODEL, "-p", "x", "-n", 1, *options]], capture_output=True, text=True,
+                          timeout=120)
+    if done.returncode != status:
+        yield f"{options}: exit status {done.returncode}, expected {status}: {done.stderr[-400:]}"
+    for word in words:
+        if word not in done.stderr:
+            yield f"{options}: no {word!r} in {done.stderr[-400:]!r}"
+
+
+def bad_file(limpid, layout):
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        path = os.path.join(folder, "cut.gguf")
+        with open(MINI_MODEL, "rb") as f, open(path, "wb") as out:
+            out.write(f.read(100000))
+        done = subprocess.run([str(x) for x in [limpid, "run", path, "-p", "x", *layout]], capture_output=True, text=True, timeout=120)
+        if done.returncode != 1 or "cut.gguf" not in done.stderr:
+            yield f"exit status {done.returncode}: {done.stderr[-400:]!r}"
+
+
+def differ(limpid, other, *words):
+    """Rank 1 runs in a folder that has another file under the model's name, or none."""
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        for rank, source in enumerate((MINI_MODEL, other)):
+            os.mkdir(f"{folder}/{rank}")
+            if source:
+                os.symlink(source, f"{folder}/{rank}/m.gguf")
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
+        for rank in range(2):
+            command += [*([":"] if rank else []), "-n", "1", "-wdir", f"{folder}/{rank}", limpid, "run", "m.gguf", "-p", "x", "-n", "1"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if done.returncode == 0:
+            yield f"exit status 0: {done.stdout!r}"
+        for word in words:
+            if word not in done.stderr:
+                yield f"no {word!r} in {done.stderr[-600:]!r}"
+
+
+def main():
+    args = arguments(__doc__)
+    if not shutil.which("mpirun"):
+        skip("mpirun is missing (Debian: openmpi-bin)")
+    os.environ.setdefault("ASAN_OPTIONS", "detect_leaks=0")  # MPI leaves memory behind
+    launch = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2", "true"]
+    launched = subprocess.run(launch, capture_output=True, text=True, timeout=120)
+    if launched.returncode:
+        skip(f"mpirun cannot start two processes here: {launched.stderr.strip()[-300:]}")
+    probe = subprocess.run(["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "1", args.limpid, "tokenize", MINI_MODEL, "x"],
+                           capture_output=True, text=True)
+    if "has no MPI" in probe.stderr:
+        skip("this build has no MPI")
+    checks = Checks(args)
+    models = [Golden(n) for n in golden_names()]
+    names = list(LAYOUTS)
+    if args.sanitizer:
+        models = models[::4]
+    for i, g in enumerate(models):  # every model in half of the layouts, neighbours in the two halves
+        mine = [names[1], names[7]] if args.sanitizer else names[i % 2::2]
+        for name in mine:
+            if "--pipeline" not in LAYOUTS[name] or LAYOUTS[name][-1] <= g.info["n_layer"]:
+                checks.add(f"{g.name} {name}", golden, args.limpid, g, LAYOUTS[name], "cpu")
+        if i % 3 == 0 and not args.sanitizer:
+            checks.add(f"{g.name} ref", golden, args.limpid, g, LAYOUTS["3"], "ref")
+    for name in ("2 whole",) if args.sanitizer else ("3", "2 whole", "2 stages of 2"):
+        checks.add(f"{models[0].name} {name} deterministic", same_bits, args.limpid, models[0], LAYOUTS[name])
+    for name in () if args.sanitizer else ("2 stages", "3 stages", "2 stages of 2"):
+        checks.add(f"windows, {name}", long_prompt, args.limpid, LAYOUTS[name])
+    checks.add("drafts", speculates, args.limpid, LAYOUTS["2"])
+    for name in ("2",) if args.sanitizer else ("2", "2 stages", "4"):
+        checks.add(f"server, {name}", serves, args.limpid, LAYOUTS[name])
+    for name in ("2",) if args.sanitizer else ("2", "2 stages of 2"):
+        checks.add(f"trace, {name}", traces, args.limpid, LAYOUTS[name])
+    checks.add("trace of a rank that is killed", trace_of_a_killed_rank, args.limpid)
+    for options, status, words in (
+            (["--ranks", "0"], 2, ["--ranks is '0'"]), (["--ranks", "x"], 2, ["--ranks is 'x'"]),
+            (["--pipeline", 2], 2, ["needs several ranks"]),
+            (["--ranks", 3, "--pipeline", 2], 2, ["3 ranks", "the nearest is 1"]),
+            (["--ranks", 2, "--shard-experts", "half"], 2, ["shard_experts is 'half'"]),
+            (["--ranks", 2, "--pipeline", 2, "--speculate", 2], 1, ["leave --speculate"]),
+            (["--ranks", 2, "--prefetch"], 1, ["prefetch is for one process"]),
+            (["--ranks", 2, "--memory-budget", "10M"], 1, ["memory budget"])):
+        checks.add(f"refused: {' '.join(map(str, options))}", refuses, args.limpid, options, status, *words)
+    checks.add("a rank is killed", fails, args.limpid, signal.SIGKILL, "has ended")
+    checks.add("a rank hangs", fails, args.limpid, signal.SIGSTOP, "is stopped")
+    checks.add("no file on a rank", differ, args.limpid, None, "rank 1 on", "cannot open")
+    checks.add("another file on a rank", differ, args.limpid, models[0].path, "rank 1 on", "another file")
+    checks.add("a cut file", bad_file, args.limpid, LAYOUTS["2"])
+    checks.finish()
+
+
+if __name__ == "__main__":
+    main()
