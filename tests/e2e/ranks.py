@@ -161,6 +161,14 @@ def traces(limpid, layout):
             yield "nobody misses the trace of rank 1"
 
 
+def has_no_step(path):
+    try:
+        with open(path) as f:
+            return '"event":"step"' not in f.read()
+    except FileNotFoundError:
+        return True
+
+
 def trace_of_a_killed_rank(limpid):
     with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
         path = os.path.join(folder, "t.jsonl")
@@ -168,6 +176,9 @@ def trace_of_a_killed_rank(limpid):
         process = subprocess.Popen([str(x) for x in [limpid, "run", MINI_MODEL, *options]], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             process.stdout.read(40)  # it gives tokens
+            until = time.monotonic() + 30
+            while has_no_step(path + ".rank1") and time.monotonic() < until:  # a file is written from time to time
+                time.sleep(0.02)
             os.kill(process_of(1, path), signal.SIGKILL)
             process.communicate(timeout=60)
         finally:
