@@ -53,7 +53,7 @@ struct active {
 static const char *const KV_TYPES[N_KV_TYPES] = {"f32", "f16", "bf16", "q8_0"};
 static int kv_types[N_KV_TYPES], n_kv_types; // those that the model takes
 static limpid_model *models[N_MODELS];       // the same, with 1 and 2 threads
-static limpid_ranks *ranks; // that run them together; NULL: this process alone
+static limpid_ranks *ranks;                  // that run them together; NULL: this process alone
 static limpid_model_info info;
 static struct spec specs[N_SPECS];
 static struct lp_rng rng;
