@@ -232,6 +232,44 @@ static void bits_do_not_depend_on_rows_or_threads(void **state) {
     for (int d = 0; d < 3; d++) devs[d]->backend->close(devs[d]);
 }
 
+// Rows whose pairs are few beside the experts, most of which nobody uses: each row has the bits of itself alone.
+static void few_rows_of_many_experts(void **state) {
+    (void)state;
+    enum { MANY = 96, USED = 3, ROWS = 9 }; // cuda: up to 8 of these rows go a pair at a time
+    static const lp_type types[] = {LP_TYPE_Q4_K, LP_TYPE_Q6_K, LP_TYPE_Q8_0, LP_TYPE_IQ3_S,
+                                    LP_TYPE_BF16};
+    struct lp_reserve many = need;
+    many.n_experts = MANY;
+    struct lp_device *dev = open_cpu(2, "auto", &many);
+    struct lp_rng rng;
+    lp_rng_init(&rng, 25);
+    for (int i = 0; i < (EMULATED ? 2 : 5); i++) {
+        struct setup s = set_up(types[i], types[(i + 1) % 5], 256, 256, ROWS - 1, USED, &rng);
+        free_weight(&s.stacked);
+        free_weight(&s.down);
+        s.stacked = new_weight(types[i], 256, 512, MANY, -1, &rng);
+        s.down = new_weight(types[(i + 1) % 5], 256, 256, MANY, -1, &rng);
+        s.gate = lp_weight_part(&s.stacked, 0, MANY, 0, 256);
+        s.up = lp_weight_part(&s.stacked, 0, MANY, 256, 256);
+        for (int j = 0; j < (ROWS - 1) * USED;
+             j++) // two rows share an expert, the last and first are met
+            s.ids[j] = j < 2 * USED ? j % USED : MANY - 1 - j;
+        const size_t n = (size_t)(ROWS * s.stride);
+        float *y = new_floats((int64_t)n, 0), *one = new_floats((int64_t)n, 0);
+        for (int64_t count = ROWS - 1; count >= 2; count /= 2) {
+            memcpy(y, s.y, n * sizeof *y);
+            memcpy(one, s.y, n * sizeof *y);
+            run(dev, &s, 0, count, y);
+            for (int64_t t = 0; t < count; t++) compose(dev, &s, t, one + t * s.stride);
+            assert_memory_equal(y, one, n * sizeof *y);
+        }
+        lp_free(y);
+        lp_free(one);
+        release(&s);
+    }
+    dev->backend->close(dev);
+}
+
 static void non_finite_values_reach_the_output(void **state) {
     (void)state;
     static const lp_type types[] = {LP_TYPE_Q4_K, LP_TYPE_F32, LP_TYPE_IQ1_S, LP_TYPE_Q8_0};
@@ -256,6 +294,7 @@ int main(void) {
         cmocka_unit_test(plain_is_made_of_matmuls),
         cmocka_unit_test(floats_agree_with_ref),
         cmocka_unit_test(bits_do_not_depend_on_rows_or_threads),
+        cmocka_unit_test(few_rows_of_many_experts),
         cmocka_unit_test(non_finite_values_reach_the_output),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
