@@ -198,18 +198,25 @@ static int64_t last_step(const struct lp_view_rank *rank) {
     return rank->n > 0 ? rank->steps[rank->n - 1].step : -1;
 }
 
-static void put_end(const struct lp_view_rank *rank, int64_t last, FILE *out) {
+// last: the last step that has ended on any rank; begun: that has begun.
+static void put_end(const struct lp_view_rank *rank, int64_t last, int64_t begun, FILE *out) {
     const int64_t own = last_step(rank);
     const char *separator = ": ";
     fprintf(out, "not whole  rank %lld", (long long)rank->process.rank);
     if (rank->signal[0]) fprintf(out, "%s%s ended the process", separator, rank->signal);
     if (rank->signal[0]) separator = "; ";
-    if (own < 0)
-        fprintf(out, "%sno step has ended", separator);
-    else if (own < last)
-        fprintf(out, "%sits last step is %lld, that of others %lld", separator, (long long)own,
-                (long long)last);
-    if (own < last) separator = "; ";
+    if (own < last || own < 0) {
+        if (own < 0)
+            fprintf(out, "%sno step has ended", separator);
+        else
+            fprintf(out, "%sits last step is %lld, that of others %lld", separator, (long long)own,
+                    (long long)last);
+        separator = "; ";
+    } else if (rank->begun_step <= own && own < begun) {
+        fprintf(out, "%sits last step is %lld, others had begun step %lld", separator,
+                (long long)own, (long long)begun);
+        separator = "; ";
+    }
     if (rank->begun_step > own) {
         fprintf(out, "%sstep %lld had begun", separator, (long long)rank->begun_step);
         separator = "; ";
@@ -218,7 +225,7 @@ static void put_end(const struct lp_view_rank *rank, int64_t last, FILE *out) {
     fputc('\n', out);
 }
 
-static void put_faults(const struct lp_view_rank *rank, int64_t last, FILE *out) {
+static void put_faults(const struct lp_view_rank *rank, int64_t last, int64_t begun, FILE *out) {
     char path[512], why[512];
     const long long number = (long long)rank->process.rank;
     lp_clean_text(path, sizeof path, lp_str_from(rank->file->path));
@@ -231,9 +238,8 @@ static void put_faults(const struct lp_view_rank *rank, int64_t last, FILE *out)
         fprintf(out, "missing    rank %lld: %s holds no event\n", number, path);
         return;
     }
-    if (rank->signal[0] || rank->notes.cut || last_step(rank) < last ||
-        rank->begun_step > last_step(rank))
-        put_end(rank, last, out);
+    if (rank->signal[0] || rank->notes.cut || last_step(rank) < begun)
+        put_end(rank, last, begun, out);
     if (rank->apart_us == 0) return;
     fprintf(out, "doubtful   rank %lld: its steps contradict the common clock by ", number);
     lp_view_put_ms((double)rank->apart_us, out);
@@ -244,16 +250,18 @@ static void put_faults(const struct lp_view_rank *rank, int64_t last, FILE *out)
 }
 
 static void put_ranks(const struct walk *w, size_t n, FILE *out) {
-    int64_t last = -1, n_all = (int64_t)n;
+    int64_t last = -1, begun = -1, n_all = (int64_t)n;
     for (size_t i = 0; i < w->n; i++) {
         if (w->ranks[i].process.n_ranks > n_all) n_all = w->ranks[i].process.n_ranks;
         if (last_step(&w->ranks[i]) > last) last = last_step(&w->ranks[i]);
+        if (w->ranks[i].begun_step > begun) begun = w->ranks[i].begun_step;
     }
+    if (last > begun) begun = last;
     fprintf(out, "ranks      traces of %zu of %lld\n", w->n, (long long)n_all);
     fprintf(out, "%8s %8s %10s %10s %10s %8s %10s  host, clock\n", "rank", "steps", "took ms",
             "own ms", "exchanges", "slowest", "waited for");
     for (size_t i = 0; i < w->n; i++) put_rank(&w->ranks[i], &w->totals[i], out);
-    for (size_t i = 0; i < n; i++) put_faults(&w->ranks[i], last, out);
+    for (size_t i = 0; i < n; i++) put_faults(&w->ranks[i], last, begun, out);
 }
 
 // ---- the whole ----

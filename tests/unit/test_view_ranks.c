@@ -178,6 +178,22 @@ static void a_rank_that_was_cut_off_is_told(void **state) {
     release(&run);
 }
 
+static void a_rank_that_ends_between_two_steps_is_told(void **state) {
+    (void)state;
+    struct run run;
+    make(&run, true);
+    put(&run.lines[0],
+        "{\"event\":\"chunk\",\"time_us\":6000,\"thread\":7,\"step\":5,\"sequence\":1,"
+        "\"n_answer\":1,\"id\":\"req-1\"}\n");
+    run.files[0].lines = lp_bytes_view(&run.lines[0]);
+    char *text = view(&run, 3, &in_short);
+    has(text, "not whole  rank 0: step 5 had begun\n");
+    has(text, "not whole  rank 1: its last step is 4, others had begun step 5\n");
+    has(text, "not whole  rank 2: its last step is 4, others had begun step 5\n");
+    free(text);
+    release(&run);
+}
+
 static void a_crash_of_a_rank_is_told(void **state) {
     (void)state;
     struct run run;
@@ -362,6 +378,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_step_names_who_is_slow_and_who_is_waited_for),
         cmocka_unit_test(a_rank_that_was_cut_off_is_told),
+        cmocka_unit_test(a_rank_that_ends_between_two_steps_is_told),
         cmocka_unit_test(a_crash_of_a_rank_is_told),
         cmocka_unit_test(without_rank_0_there_is_a_view_too),
         cmocka_unit_test(what_names_no_rank_goes_by_its_file),
