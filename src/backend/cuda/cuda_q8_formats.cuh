@@ -154,22 +154,25 @@ struct lp_cuda_q6_k : lp_cuda_format {
 
 // ---- blocks of 32: a scale a group
 
-struct lp_cuda_q8_0 : lp_cuda_format {
-    static constexpr int BYTES = 8 * LP_BLOCK_BYTES_Q8_0;
+template <int BLOCK> struct lp_cuda_group_scales : lp_cuda_format { // BLOCK: bytes of one
+    static constexpr int BYTES = 8 * BLOCK;
     struct head_type {
         float scales[8];
     };
     template <class R> static __device__ head_type head(const R &r) {
         head_type h;
 #pragma unroll
-        for (int g = 0; g < 8; g++) h.scales[g] = lp_cuda_f16_fast(r.at(34 * g, 0));
+        for (int g = 0; g < 8; g++) h.scales[g] = lp_cuda_f16_fast(r.at(BLOCK * g, 0));
         return h;
     }
     static __device__ float scale(const head_type &h, int g, int) {
         return h.scales[g];
     }
+};
+
+struct lp_cuda_q8_0 : lp_cuda_group_scales<LP_BLOCK_BYTES_Q8_0> {
     template <class R> static __device__ uint32_t word(const R &r, int g, int half, int k) {
-        return r.at(34 * g + 2 + 16 * half, k);
+        return r.at(LP_BLOCK_BYTES_Q8_0 * g + 2 + 16 * half, k);
     }
 };
 

@@ -48,6 +48,18 @@ template <int SHARE> struct lp_cuda_odd_scales : lp_cuda_format {
     }
 };
 
+// A nibble a group, for both halves: the top bits of the words from AT on, STRIDE bytes apart
+template <int AT, int STRIDE, class R>
+static __device__ inline lp_cuda_odd_head lp_cuda_top_nibbles(const R &r) {
+    lp_cuda_odd_head h;
+    h.d = r.at(0, 0);
+    h.nibbles[0] = 0;
+#pragma unroll
+    for (int g = 0; g < 8; g++) h.nibbles[0] |= r.at(AT + STRIDE * g, 0) >> 28 << 4 * g;
+    h.nibbles[1] = h.nibbles[0];
+    return h;
+}
+
 // Nibbles of bytes: the low ones are of the first halves
 static __device__ inline void lp_cuda_split_nibbles(uint32_t a, uint32_t b, uint32_t (&out)[2]) {
     out[0] = out[1] = 0;
@@ -65,13 +77,7 @@ struct lp_cuda_iq2_xxs : lp_cuda_odd_scales<8> {
         return *bytes = sizeof lp_codebooks_iq2xxs, lp_codebooks_iq2xxs;
     }
     template <class R> static __device__ head_type head(const R &r) {
-        head_type h;
-        h.d = r.at(0, 0);
-        h.nibbles[0] = 0;
-#pragma unroll
-        for (int g = 0; g < 8; g++) h.nibbles[0] |= r.at(6 + 8 * g, 0) >> 28 << 4 * g;
-        h.nibbles[1] = h.nibbles[0];
-        return h;
+        return lp_cuda_top_nibbles<6, 8>(r);
     }
     template <class R> static __device__ uint32_t word(const R &r, int g, int half, int k) {
         const int l = 2 * half + (k >> 1);
@@ -129,13 +135,7 @@ struct lp_cuda_iq3_xxs : lp_cuda_odd_scales<4> {
         return *bytes = sizeof lp_codebooks_iq3xxs, lp_codebooks_iq3xxs;
     }
     template <class R> static __device__ head_type head(const R &r) {
-        head_type h;
-        h.d = r.at(0, 0);
-        h.nibbles[0] = 0;
-#pragma unroll
-        for (int g = 0; g < 8; g++) h.nibbles[0] |= r.at(66 + 4 * g, 0) >> 28 << 4 * g;
-        h.nibbles[1] = h.nibbles[0];
-        return h;
+        return lp_cuda_top_nibbles<66, 4>(r);
     }
     template <class R> static __device__ uint32_t word(const R &r, int g, int half, int k) {
         const uint32_t index = r.at(2 + 8 * g + 4 * half, 0) >> 8 * k & 255,

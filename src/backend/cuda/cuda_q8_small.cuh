@@ -82,20 +82,7 @@ struct lp_cuda_q3_k : lp_cuda_format {
 
 // ---- blocks of 32, nibbles: values 0 .. 15 are the low ones. AT: of the nibbles in a block
 
-template <int BLOCK, int AT> struct lp_cuda_nibbles : lp_cuda_format {
-    static constexpr int BYTES = 8 * BLOCK;
-    struct head_type {
-        float scales[8];
-    };
-    template <class R> static __device__ head_type head(const R &r) {
-        head_type h;
-#pragma unroll
-        for (int g = 0; g < 8; g++) h.scales[g] = lp_cuda_f16_fast(r.at(BLOCK * g, 0));
-        return h;
-    }
-    static __device__ float scale(const head_type &h, int g, int) {
-        return h.scales[g];
-    }
+template <int BLOCK, int AT> struct lp_cuda_nibbles : lp_cuda_group_scales<BLOCK> {
     template <class R> static __device__ uint32_t nibbles(const R &r, int g, int half, int k) {
         return r.at(BLOCK * g + AT, k) >> 4 * half & 0x0f0f0f0fu;
     }
