@@ -199,17 +199,9 @@ INLINE void store_pair_bf16(__m512i a, __m512i b, uint16_t *out) {
     _mm512_store_si512(out + TILE_VALUES, _mm512_unpackhi_epi16(a, b));
 }
 
-// Two lines of the rows ahead, row after row, so that the cache's own fetching joins in
 INLINE void fetch_ahead(struct lp_cpu_latent_block *b) {
     const size_t row_bytes = (size_t)(b->latent + b->rope) * sizeof(uint16_t);
-    if (b->ahead_key >= b->n_keys) return;
-    const char *row = b->ahead[b->ahead_key];
-    __builtin_prefetch(row + b->ahead_at, 0, 2);
-    __builtin_prefetch(row + b->ahead_at + 64, 0, 2);
-    b->ahead_at += 128;
-    if (b->ahead_at < row_bytes) return;
-    b->ahead_at = 0;
-    b->ahead_key++;
+    UNROLL for (int i = 0; i < 2; i++) lp_cpu_latent_fetch_ahead(b, row_bytes);
 }
 
 struct run_tiles { // a RUN of values of RUN keys: two tiles of each part

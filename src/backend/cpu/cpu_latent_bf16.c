@@ -16,8 +16,9 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #define INLINE static inline __attribute__((always_inline))
 #define RUN 32        // values of a vector of bfloat16, and of a cache line
-#define SCORE_HEADS 6 // of a tile, with four keys
+#define SCORE_HEADS 4 // of a tile, with four keys
 #define VALUE_HEADS 8 // of a tile, with 32 dimensions
+#define MOST_HEADS 32 // whose weights are held at a time
 #define KEYS LP_CPU_LATENT_KEYS
 
 static ptrdiff_t query_step(int width) { // values from one query to the next
@@ -78,19 +79,25 @@ static void pack_keys_f16(struct lp_cpu_latent_block *b) {
 
 // ---- scores
 
-// n_heads x n_keys (4 or 1) scores
-INLINE void score_tile(const int n_heads, const int n_keys, int width, const uint16_t *q,
-                       const void *const *rows, const void *const *ahead,
-                       struct lp_cpu_latent_block *b, float *s, ptrdiff_t lds) {
+// Of the steps of both products, which share the fetching of the rows ahead evenly (in bursts it stalls on
+// the misses that can be in flight): a line each, each second, each fourth; as a mask.
+INLINE int fetch_seldom(int n_heads) {
+    return n_heads > 16 ? 3 : n_heads > 8 ? 1 : 0;
+}
+
+// n_heads (of n_all) x n_keys (4 or 1) scores
+INLINE void score_tile(const int n_heads, int n_all, const int n_keys, int width, const uint16_t *q,
+                       const void *const *rows, struct lp_cpu_latent_block *b, float *s,
+                       ptrdiff_t lds) {
     const ptrdiff_t step = query_step(width);
+    const size_t row_bytes = (size_t)width * sizeof(uint16_t);
+    const int seldom = fetch_seldom(n_all);
     __m512 sum[SCORE_HEADS][4];
     UNROLL for (int h = 0; h < n_heads; h++) UNROLL for (int t = 0; t < n_keys; t++) sum[h][t] =
         _mm512_setzero_ps();
     const char *fetch = b->fetch;
     for (int at = 0; at < width; at += RUN) {
-        if (ahead)
-            UNROLL for (int t = 0; t < n_keys; t++)
-                __builtin_prefetch((const uint16_t *)ahead[t] + at);
+        if ((at / RUN & seldom) == 0) lp_cpu_latent_fetch_ahead(b, row_bytes);
         lp_cpu_latent_fetch(&fetch, b->fetch_end);
         __m512bh k[4];
         UNROLL for (int t = 0; t < n_keys; t++) k[t] = load_row(rows[t], at, width);
@@ -116,8 +123,8 @@ INLINE void score_keys(const int n_keys, int t, const uint16_t *q, int n_heads,
     int h = 0;
 #define TILE(n)                                                                                    \
     for (; h + (n) <= n_heads; h += (n))                                                           \
-        score_tile(n, n_keys, width, q + h * query_step(width), b->rows + t,                       \
-                   h == 0 ? b->ahead + t : NULL, b, s + h * lds + t, lds);
+        score_tile(n, n_heads, n_keys, width, q + h * query_step(width), b->rows + t, b,           \
+                   s + h * lds + t, lds);
     TILE(SCORE_HEADS)
     TILE(2)
     TILE(1)
@@ -127,6 +134,8 @@ INLINE void score_keys(const int n_keys, int t, const uint16_t *q, int n_heads,
 static void scores(const void *queries, ptrdiff_t ldq, int n_heads, struct lp_cpu_latent_block *b,
                    float *s, ptrdiff_t lds) {
     (void)ldq;
+    b->ahead_key = 0;
+    b->ahead_at = 0;
     int t = 0;
     for (; t + 4 <= b->n_keys; t += 4) score_keys(4, t, queries, n_heads, b, s, lds);
     for (; t < b->n_keys; t++) score_keys(1, t, queries, n_heads, b, s, lds);
@@ -158,14 +167,16 @@ INLINE void store_sums(float *acc, struct sums s, int n) {
                           _mm512_permutex2var_ps(s.even, second, s.odd));
 }
 
-// n_heads with the dimensions at .. at + 31 (as far as there are any)
-INLINE void value_tile(const uint16_t (*p)[KEYS], const int n_heads, int at,
+// n_heads (of n_all) with the dimensions at .. at + 31 (as far as there are any)
+INLINE void value_tile(const uint16_t (*p)[KEYS], const int n_heads, int n_all, int at,
                        struct lp_cpu_latent_block *b, float *acc, ptrdiff_t ld) {
-    const int n = b->latent - at;
+    const size_t row_bytes = (size_t)(b->latent + b->rope) * sizeof(uint16_t);
+    const int n = b->latent - at, seldom = fetch_seldom(n_all);
     struct sums sum[VALUE_HEADS];
     UNROLL for (int h = 0; h < n_heads; h++) sum[h] = load_sums(acc + h * ld + at, n);
     const char *fetch = b->fetch;
     for (int t = 0; t < b->n_keys; t += 2) {
+        if ((t / 2 & seldom) == 0) lp_cpu_latent_fetch_ahead(b, row_bytes);
         lp_cpu_latent_fetch(&fetch, b->fetch_end);
         const __m512i first = (__m512i)load_row(b->rows[t], at, b->latent),
                       second = t + 1 < b->n_keys ? (__m512i)load_row(b->rows[t + 1], at, b->latent)
@@ -184,20 +195,22 @@ INLINE void value_tile(const uint16_t (*p)[KEYS], const int n_heads, int at,
     UNROLL for (int h = 0; h < n_heads; h++) store_sums(acc + h * ld + at, sum[h], n);
 }
 
+// The dimensions are the outer loop: 32 of them of all rows stay in the nearest cache for all heads.
 static void values(const float *p, ptrdiff_t ldp, int n_heads, struct lp_cpu_latent_block *b,
                    float *acc, ptrdiff_t ld) {
-    for (int head = 0, n; head < n_heads; head += n) {
-        _Alignas(64) uint16_t weights[VALUE_HEADS][KEYS];
-        n = n_heads - head < VALUE_HEADS ? 1 : VALUE_HEADS;
+    _Alignas(64) uint16_t weights[MOST_HEADS][KEYS];
+    for (int first = 0; first < n_heads; first += MOST_HEADS) {
+        const int n = n_heads - first < MOST_HEADS ? n_heads - first : MOST_HEADS;
         for (int h = 0; h < n; h++)
             for (int t = 0; t < KEYS; t += RUN)
                 _mm512_store_si512(weights[h] + t,
-                                   to_bf16(p + (head + h) * ldp + t, b->n_keys - t));
+                                   to_bf16(p + (first + h) * ldp + t, b->n_keys - t));
         for (int at = 0; at < b->latent; at += RUN) {
-            if (n == VALUE_HEADS)
-                value_tile(weights, VALUE_HEADS, at, b, acc + head * ld, ld);
-            else
-                value_tile(weights, 1, at, b, acc + head * ld, ld);
+            int h = 0;
+            for (; h + VALUE_HEADS <= n; h += VALUE_HEADS)
+                value_tile(weights + h, VALUE_HEADS, n_heads, at, b, acc + (first + h) * ld, ld);
+            for (; h < n; h++)
+                value_tile(weights + h, 1, n_heads, at, b, acc + (first + h) * ld, ld);
         }
     }
 }

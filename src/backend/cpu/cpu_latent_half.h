@@ -20,17 +20,16 @@ INLINE vf load_rest(lp_type type, const uint16_t *p, int n) {
 
 // n_heads x n_keys (4 or 1) scores
 INLINE void score_tile(lp_type type, const int n_heads, const int n_keys, int width, const float *q,
-                       ptrdiff_t ldq, const void *const *rows, const void *const *ahead,
-                       struct lp_cpu_latent_block *b, float *s, ptrdiff_t lds) {
+                       ptrdiff_t ldq, const void *const *rows, struct lp_cpu_latent_block *b,
+                       float *s, ptrdiff_t lds) {
     vf sum[SCORE_HEADS][4];
     UNROLL for (int h = 0; h < n_heads; h++) UNROLL for (int t = 0; t < n_keys; t++) sum[h][t] =
         v_zero();
+    const size_t row_bytes = (size_t)width * sizeof(uint16_t);
     const char *fetch = b->fetch;
     int at = 0;
     for (; at + LANES <= width; at += LANES) {
-        if (ahead && at % 32 == 0)
-            UNROLL for (int t = 0; t < n_keys; t++)
-                __builtin_prefetch((const uint16_t *)ahead[t] + at);
+        if (at % 32 == 0) lp_cpu_latent_fetch_ahead(b, row_bytes);
         lp_cpu_latent_fetch(&fetch, b->fetch_end);
         vf k[4];
         UNROLL for (int t = 0; t < n_keys; t++) k[t] =
@@ -61,8 +60,7 @@ INLINE void score_keys(lp_type type, const int n_keys, int t, const float *q, pt
     int h = 0;
 #define TILE(n)                                                                                    \
     for (; h + (n) <= n_heads; h += (n))                                                           \
-        score_tile(type, n, n_keys, width, q + h * ldq, ldq, b->rows + t,                          \
-                   h == 0 ? b->ahead + t : NULL, b, s + h * lds + t, lds);
+        score_tile(type, n, n_keys, width, q + h * ldq, ldq, b->rows + t, b, s + h * lds + t, lds);
     TILE(SCORE_HEADS)
     TILE(2)
     TILE(1)
@@ -71,6 +69,8 @@ INLINE void score_keys(lp_type type, const int n_keys, int t, const float *q, pt
 
 INLINE void scores(lp_type type, const float *q, ptrdiff_t ldq, int n_heads,
                    struct lp_cpu_latent_block *b, float *s, ptrdiff_t lds) {
+    b->ahead_key = 0;
+    b->ahead_at = 0;
     int t = 0;
     for (; t + 4 <= b->n_keys; t += 4) score_keys(type, 4, t, q, ldq, n_heads, b, s, lds);
     for (; t < b->n_keys; t++) score_keys(type, 1, t, q, ldq, n_heads, b, s, lds);
