@@ -28,6 +28,15 @@ foreach(type q4_k q5_k q6_k q8_0 q2_k q3_k q4_0 q4_1 q5_0 q5_1 iq4_nl iq4_xs mxf
              iq1_s iq1_m) # LP_CUDA_Q8_TYPES
   list(APPEND LP_CUDA_SOURCES backend/cuda/cuda_q8_${type}.cu backend/cuda/cuda_wide_${type}.cu)
 endforeach()
+# Sums over several GPUs need NCCL's header here, and its library where they run (it is loaded then).
+if(NOT LIMPID_NCCL STREQUAL OFF)
+  find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV NCCL_HOME PATH_SUFFIXES include)
+  if(NCCL_INCLUDE_DIR)
+    list(APPEND LP_CUDA_SOURCES backend/cuda/cuda_group.c)
+  elseif(NOT LIMPID_NCCL STREQUAL AUTO)
+    message(FATAL_ERROR "LIMPID_NCCL is ${LIMPID_NCCL}, and nccl.h is not there: install libnccl-dev, or set NCCL_INCLUDE_DIR")
+  endif()
+endif()
 string(REGEX REPLACE "-(real|virtual)" "" architectures "${CMAKE_CUDA_ARCHITECTURES}")
 list(JOIN architectures ", " architectures)
 set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cuda/cuda_device.c PROPERTIES

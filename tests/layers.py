@@ -38,7 +38,7 @@ SEES_PUBLIC_HEADER = {"engine", "serve", "doctor", "files", "cli"}
 LIBRARIES = {  # header: the files that may include it
     "microhttpd.h": ["serve/http*.c"], "pcre2.h": ["text/pretok*.c"], "liburing.h": ["base/direct_ring.c"], "hwloc.h": ["base/topology.c"],
     "xxhash.h": ["kv/store_file.c", "engine/settings.c", "model/tensor_hash.c", "dist/order.c"],
-    "mpi.h": ["dist/comm_mpi.c", "dist/comm_life.c"], "nccl.h": ["dist/comm_nccl.c"], "cuda*.h": ["backend/cuda/*"], "cublas*.h": ["backend/cuda/*"]}
+    "mpi.h": ["dist/comm_mpi.c", "dist/comm_life.c"], "nccl.h": ["backend/cuda/cuda_group.c"], "cuda*.h": ["backend/cuda/*"], "cublas*.h": ["backend/cuda/*"]}
 # Bodies that are included several times with other macros set, and headers of AVX-512: neither compiles alone.
 BODIES = {"backend/cpu/cpu_lanes_body.h", "backend/cpu/cpu_latent_half.h",
           "backend/cpu/cpu_q8_grid.h", "backend/cpu/cpu_q8_wide.h", "backend/cpu/cpu_sieve_512.h", "backend/cpu/cpu_sieve_body.h", "backend/cpu/cpu_vec512.h", "quant/quantize_search_body.h"}

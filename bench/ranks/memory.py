@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Memory of a model in several processes of one machine: the sum of their shares against one process.
 
-    memory.py LIMPID MODEL [--ranks 1 2 3 4] [--csv FILE]
+    memory.py LIMPID MODEL [--ranks 1 2 3 4] [--prefetch] [--csv FILE]
 
 For each number of ranks a server answers one request; then the proportional set sizes of its processes are added
 (/proc/PID/smaps_rollup: a page that N processes map counts 1/N in each): pages of the file, and the processes' own.
@@ -38,9 +38,9 @@ def shares(path):
     return kinds["Pss_File:"], kinds["Pss_Anon:"] + kinds["Pss_Shmem:"]
 
 
-def measure(limpid, model, n):
+def measure(limpid, model, n, options):
     marker = f"memory-{os.getpid()}-{n}"
-    command = [limpid, "serve", model, *OPTIONS, "--alias", marker, *(["--ranks", str(n)] if n > 1 else [])]
+    command = [limpid, "serve", model, *OPTIONS, *options, "--alias", marker, *(["--ranks", str(n)] if n > 1 else [])]
     server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         url = next(word for line in server.stderr for word in line.split() if word.startswith("http://"))
@@ -61,11 +61,12 @@ def main():
     p.add_argument("limpid")
     p.add_argument("model")
     p.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4])
+    p.add_argument("--prefetch", action="store_true", help="each rank reads its part into memory of its own")
     p.add_argument("--csv")
     args = p.parse_args()
     rows = []
     for n in args.ranks:
-        file_bytes, own = measure(args.limpid, args.model, n)
+        file_bytes, own = measure(args.limpid, args.model, n, ["--prefetch"] if args.prefetch else [])
         rows.append((n, file_bytes, own))
         print(f"{n} ranks: {file_bytes / 1e6:.1f} MB of the file, {own / 1e6:.1f} MB of their own", flush=True)
         time.sleep(1)

@@ -410,6 +410,18 @@ struct lp_device_rates { // measured
     double madds_s;      // multiply-adds of 16-bit floats, summed in float32
 };
 
+// Devices of several processes that sum without their hosts.
+struct lp_device_group;
+#define LP_DEVICE_GROUP_ID_BYTES 128
+#define LP_DEVICE_NAME_BYTES 64
+struct lp_device_seat { // of a device in a group
+    const uint8_t *id;  // [LP_DEVICE_GROUP_ID_BYTES]
+    int32_t rank, size;
+    // Asked now and then while the device waits for others: whether to give up. It fails then.
+    bool (*give_up)(void *user, double waited_s);
+    void *user;
+};
+
 struct lp_attention_kernel {
     const char *name;
     // How far results may be from the definition beyond float32's own rounding, relative to the largest
@@ -466,6 +478,19 @@ struct lp_backend {
     enum lp_replay (*replay)(struct lp_device *dev, const struct lp_replay_key *key);
     bool (*replay_end)(struct lp_device *dev);
     void (*replay_forget)(struct lp_device *dev, const void *owner);
+
+    // Sums over the devices of several processes. device_name: the same for two processes on one device alone,
+    // which cannot be in a group together. group_id: on one of them, for all. group_join: on all, at the same time.
+    // Errors of both: UNSUPPORTED (no library for it), IO. group_sum: x[i] = the sum over ranks in their order, the same
+    // bits on all; an operation like others. clear: zeros. All NULL in a backend, or a build, that has no groups.
+    void (*device_name)(const struct lp_device *dev, char out[LP_DEVICE_NAME_BYTES]);
+    lp_status (*group_id)(struct lp_device *dev, uint8_t id[LP_DEVICE_GROUP_ID_BYTES],
+                          struct lp_err *err);
+    lp_status (*group_join)(struct lp_device_group **out, struct lp_device *dev,
+                            const struct lp_device_seat *seat, struct lp_err *err);
+    void (*group_leave)(struct lp_device *dev, struct lp_device_group *group); // NULL is allowed
+    void (*group_sum)(struct lp_device *dev, struct lp_device_group *group, float *x, size_t n);
+    void (*clear)(struct lp_device *dev, void *block, size_t n_bytes);
 
     // Measures what the device can do, some 20 ms. False where it could not. NULL: the host's limits hold.
     bool (*rates)(struct lp_device *dev, struct lp_device_rates *out);

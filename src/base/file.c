@@ -50,6 +50,12 @@ void lp_mapped_drop(const struct lp_mapped *map, uint64_t offset, uint64_t n_byt
         (void)madvise((void *)(map->data + begin), end - begin, MADV_DONTNEED);
 }
 
+void lp_mapped_will_need(const struct lp_mapped *map, uint64_t offset, uint64_t n_bytes) {
+    const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = offset / page * page;
+    if (map->data && begin < map->n_bytes && n_bytes <= map->n_bytes - offset)
+        (void)madvise((void *)(map->data + begin), offset - begin + n_bytes, MADV_WILLNEED);
+}
+
 lp_status lp_file_read(const char *path, uint64_t max_bytes, char **out, size_t *out_len,
                        struct lp_err *err) {
     int fd;

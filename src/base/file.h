@@ -18,6 +18,8 @@ lp_status lp_mapped_open(struct lp_mapped *map, const char *path, struct lp_err 
 void lp_mapped_close(struct lp_mapped *map);
 // Takes the whole pages of a range of a map out of this process's memory, until they are read again.
 void lp_mapped_drop(const struct lp_mapped *map, uint64_t offset, uint64_t n_bytes);
+// Starts reading these bytes into the page cache, as far as the system wants to.
+void lp_mapped_will_need(const struct lp_mapped *map, uint64_t offset, uint64_t n_bytes);
 
 // Reads a whole file of at most max_bytes (LIMIT past it) into memory from lp_alloc, terminated.
 lp_status lp_file_read(const char *path, uint64_t max_bytes, char **out, size_t *out_len,

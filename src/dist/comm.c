@@ -85,6 +85,19 @@ void lp_comm_fail(struct lp_comm *comm, const struct lp_err *err) {
     world->failed = true;
 }
 
+bool lp_comm_give_up(struct lp_comm *comm, double waited_s, const char *what) {
+    struct lp_comm *world = comm->world;
+    struct lp_err err;
+    if (world->failed) return true;
+    if (!lp_comm_check(world, &err)) {
+        const double limit_s = world->limit_s;
+        if (waited_s <= limit_s) return false;
+        lp_err_set(&err, LP_STATUS_IO, "waited %.0f s in %s", limit_s, what);
+    }
+    lp_comm_fail(comm, &err);
+    return true;
+}
+
 #define DOUBT_FOR_NS 5000000000u // by then a launcher that ends everything has done so
 
 void lp_comm_doubt(struct lp_comm *world) {

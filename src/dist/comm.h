@@ -53,6 +53,11 @@ lp_status lp_comm_check(const struct lp_comm *world, struct lp_err *err);
 // Whether a call has failed, here or in a group: IO, with what and whom it waited for.
 lp_status lp_comm_failed(const struct lp_comm *comm, struct lp_err *err);
 
+// For waits that are no call's (for a GPU that exchanges data itself): whether to give up after so many seconds.
+// The communicator has failed then, if only by this: a process has gone, or the limit is over. what: "sums on the
+// GPUs".
+bool lp_comm_give_up(struct lp_comm *comm, double waited_s, const char *what);
+
 // Makes it so, for a reason that is no call's: what ranks would do from here on means nothing.
 void lp_comm_fail(struct lp_comm *comm, const struct lp_err *err);
 // From now on a silence of less than a second is too long: something says that a rank has gone. Any thread.

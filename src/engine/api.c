@@ -105,8 +105,8 @@ static lp_status open_weights(limpid_model *m, const limpid_model_options *o, st
     lp_status status = lp_open_options_read(&open, o, m->file.hf != NULL, err);
     if (!status) status = lp_open_options_device(&open, o, &m->dev, err);
     if (!status) status = lp_open_options_experts(&open, o, &m->expert_dev, err);
-    if (!status && o->prefetch)
-        status = lp_model_file_prefetch(&m->file, open.huge_pages == LP_HUGE_PAGES_ALL, err);
+    const bool huge = open.huge_pages == LP_HUGE_PAGES_ALL;
+    if (!status && o->prefetch && !o->ranks) status = lp_model_file_prefetch(&m->file, huge, err);
     // Of a model that shall not be in memory, only samples are looked at.
     if (!status)
         status = lp_model_load(&m->weights, m->gguf, m->dev,
@@ -119,6 +119,9 @@ static lp_status open_weights(limpid_model *m, const limpid_model_options *o, st
                                                  .n_stages = o->pipeline,
                                                  .shard_experts = open.shard_experts},
                                err);
+    if (!status && o->prefetch && o->ranks)
+        status = lp_model_file_read_ahead(&m->file, m->weights, huge,
+                                          lp_comm_local_size(o->ranks->comm), err);
     if (!status && limited) status = lp_model_limit_memory(m->weights, &budget, err);
     return status ? status : repack(m, o, &open, err);
 }

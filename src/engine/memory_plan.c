@@ -187,6 +187,10 @@ static lp_status divide_by_ranks(limpid_memory_plan *plan, const struct outline 
         const double weights = all ? 1 : (double)shares.weight_bytes / (double)whole.weight_bytes,
                      kv = (double)shares.kv_token_bytes / (double)whole.kv_token_bytes;
         plan->mapped_weights = (uint64_t)((double)plan->mapped_weights * weights) / n_here;
+        if (model->prefetch) { // what stays mapped is not known here
+            plan->copied_weights += plan->mapped_weights;
+            plan->mapped_weights = 0;
+        }
         plan->kv_cache = (uint64_t)((double)plan->kv_cache * kv);
         plan->available /= n_here;
     }
@@ -201,7 +205,7 @@ static lp_status plan_outline(limpid_memory_plan *out, const struct outline *x,
     lp_status status = lp_engine_settings_of(&s, &x->h, x->binding.has_mtp, x->dev, engine, err);
     const uint64_t most = x->dev->backend->host_memory ? lp_memory_available() : 0;
     if (!status) status = plan_plain(out, &x->h, &x->binding, x->dev, &s, most, err);
-    if (!status && model->prefetch) status = add_prefetch(out, x, err);
+    if (!status && model->prefetch && !model->ranks) status = add_prefetch(out, x, err);
     if (!status && model->memory_budget_bytes)
         status = add_budget(out, x, model->memory_budget_bytes, err);
     if (!status && model->ranks) return divide_by_ranks(out, x, model, s.kv_type, err);

@@ -88,7 +88,6 @@ static lp_status read_ranks(const limpid_model_options *o, enum lp_shard_experts
     if (!o->ranks) return LP_OK;
     const char *without = o->memory_budget_bytes                         ? "a memory budget"
                           : o->vram_budget_bytes                         ? "a VRAM budget"
-                          : o->prefetch                                  ? "prefetch"
                           : o->experts && strcmp(o->experts, "cpu") == 0 ? "experts 'cpu'"
                           : o->load && strcmp(o->load, "dummy") == 0     ? "load 'dummy'"
                                                                          : NULL;

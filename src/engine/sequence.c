@@ -133,10 +133,6 @@ static lp_status run_step(limpid_sequence *s, const int32_t *tokens, int64_t n, 
     if (w->watch && w->watch->probes)
         settings.probe = lp_probes_begin(w->watch->probes, e->model->dev, w->watch);
     const bool sees_layers = w->watch && (w->watch->hidden || w->watch->selected);
-    if (sees_layers && e->model->weights->part.n_stages > 1)
-        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
-                          "hidden states and selections of all layers are in one process only "
-                          "without a pipeline; leave --pipeline out");
     if (sees_layers) {
         settings.watch = on_layer;
         settings.watch_user = w;

@@ -18,7 +18,23 @@ struct lp_gguf_prefetch_options {
 lp_status lp_gguf_prefetch(struct lp_gguf *gguf, const struct lp_gguf_prefetch_options *options,
                            struct lp_err *err);
 
-// Bytes of memory that it takes: from the first tensor of each part to the last.
+// The same of some bytes alone, for a process that needs no others: they are marked where the file is mapped, read,
+// and then looked up. What is not marked stays mapped.
+struct lp_gguf_ahead;
+lp_status lp_gguf_ahead_new(struct lp_gguf_ahead **out, struct lp_gguf *gguf, struct lp_err *err);
+void lp_gguf_ahead_free(struct lp_gguf_ahead *ahead); // NULL is allowed; what was read is gguf's
+// mapped: of one tensor's data. Errors: MEMORY.
+lp_status lp_gguf_ahead_mark(struct lp_gguf_ahead *ahead, const void *mapped, uint64_t n_bytes,
+                             struct lp_err *err);
+// Once. Errors as above.
+lp_status lp_gguf_ahead_read(struct lp_gguf_ahead *ahead,
+                             const struct lp_gguf_prefetch_options *options, struct lp_err *err);
+// Where bytes that were marked, and have been read, are.
+const void *lp_gguf_ahead_at(const struct lp_gguf_ahead *ahead, const void *mapped);
+// Starts reading mapped bytes into the page cache, as far as the system wants to.
+void lp_gguf_will_need(const struct lp_gguf *gguf, const void *mapped, size_t n_bytes);
+
+// Bytes of memory that lp_gguf_prefetch takes: from the first tensor of each part to the last.
 // Errors: MEMORY.
 lp_status lp_gguf_prefetch_bytes(const struct lp_gguf *gguf, uint64_t *bytes, struct lp_err *err);
 

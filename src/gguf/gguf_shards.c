@@ -44,6 +44,15 @@ void lp_gguf_drop_pages(const struct lp_gguf *gguf, const void *data, size_t n_b
     }
 }
 
+void lp_gguf_will_need(const struct lp_gguf *gguf, const void *mapped, size_t n_bytes) {
+    for (uint32_t i = 0; i < gguf->n_parts; i++) {
+        const struct lp_mapped *map = &gguf->parts[i].map;
+        uint64_t offset = (uint64_t)((uintptr_t)mapped - (uintptr_t)map->data);
+        if (map->data && offset < map->n_bytes && n_bytes <= map->n_bytes - offset)
+            lp_mapped_will_need(map, offset, n_bytes);
+    }
+}
+
 struct lp_gguf *lp_gguf_shards_new(const char *path, struct lp_err *err) {
     struct lp_gguf *gguf = lp_alloc(1, sizeof *gguf);
     if (gguf) gguf->parts = lp_alloc(1, sizeof *gguf->parts);

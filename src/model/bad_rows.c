@@ -65,12 +65,11 @@ static lp_status report(struct search *s, struct lp_err *err) {
                           "of layer %d; %s",
                           step, (long long)s->position, s->layer, remedy);
     if (s->r->model->ranks)
-        return lp_err_set(
-            err, LP_STATUS_NUMERIC,
-            "non-finite logits in step %llu between positions %lld and %lld, in the "
-            "output norm or head, in a layer of another stage, or not reproducible; %s",
-            step, (long long)s->span->n_past, (long long)(s->span->n_past + s->span->n_rows - 1),
-            remedy);
+        return lp_err_set(err, LP_STATUS_NUMERIC,
+                          "non-finite logits in step %llu between positions %lld and %lld, in the "
+                          "output norm or head, or not reproducible; %s",
+                          step, (long long)s->span->n_past,
+                          (long long)(s->span->n_past + s->span->n_rows - 1), remedy);
     int64_t position = look_at_logits(s);
     if (position >= 0)
         return lp_err_set(err, LP_STATUS_NUMERIC,

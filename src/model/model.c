@@ -7,6 +7,7 @@
 #include "base/huge_pages.h"
 #include "base/log.h"
 #include "model/expert_cache.h"
+#include "model/ranks.h"
 #include "model/shard.h"
 
 #define FINE_MTP_BITS 6 // reported from another engine: 0 to 4 % of drafts accepted at 4 bits
@@ -76,8 +77,11 @@ lp_status lp_model_join(struct lp_model *m, struct lp_err *err) {
     if (!m->ranks || !lp_shard_is_cut(m)) return LP_OK;
     const int32_t first = lp_comm_rank(m->ranks) - m->part.tensor;
     const lp_status status = lp_comm_group(&m->neighbours, m->ranks, first, m->part.n_tensor, err);
-    if (status) lp_comm_fail(m->ranks, err); // the others may have theirs
-    return status;
+    if (status) {
+        lp_comm_fail(m->ranks, err); // the others may have theirs
+        return status;
+    }
+    return lp_ranks_join_devices(m, err);
 }
 
 lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struct lp_device *dev,
@@ -134,6 +138,7 @@ void lp_model_free(struct lp_model *m) {
     lp_expert_cache_free(m->expert_cache);
     for (size_t i = 0; i < m->n_owned; i++) m->dev->backend->free(m->dev, m->owned[i]);
     lp_huge_unmap(m->packed, m->packed_bytes);
+    if (m->device_group) m->dev->backend->group_leave(m->dev, m->device_group);
     lp_comm_leave(m->neighbours);
     lp_free(m->owned);
     lp_free(m->layers);

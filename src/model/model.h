@@ -58,6 +58,7 @@ struct lp_model {
     struct lp_sharding part;    // what of the model is here: all of it, unless there are ranks
     struct lp_comm *ranks;      // that run it together; not owned; NULL: this process alone
     struct lp_comm *neighbours; // those of the same stage; NULL where it is the only one
+    struct lp_device_group *device_group; // of the neighbours' devices; NULL: hosts sum
 };
 
 struct lp_load {
@@ -84,6 +85,11 @@ lp_status lp_model_load(struct lp_model **out, const struct lp_gguf *gguf, struc
                         const struct lp_load *load, struct lp_err *err);
 // Of a model with ranks, once all of them have loaded it: makes the groups that sum. Collective. Errors: IO.
 lp_status lp_model_join(struct lp_model *model, struct lp_err *err);
+// read_ahead.c: of a model with ranks on a host backend, what is on this rank is read into memory at once; gguf is the
+// model's file. Errors: those of lp_gguf_ahead_read; the model is as it was.
+struct lp_gguf_prefetch_options;
+lp_status lp_model_read_ahead(struct lp_model *model, struct lp_gguf *gguf,
+                              const struct lp_gguf_prefetch_options *options, struct lp_err *err);
 // From then on at most a budget of memory holds weights (expert_cache.h). Errors: those of
 // lp_expert_cache_new; the model can then only be freed.
 struct lp_expert_options;

@@ -107,21 +107,34 @@ static void put_back(struct lp_runner *r, const float *from, int64_t n_rows) {
 }
 
 void lp_ranks_begin_sum(struct lp_runner *r, int64_t n_rows) {
+    struct lp_device *dev = r->model->dev;
     if (!r->model->neighbours || r->model->part.tensor == 0) return;
-    float *zeros = r->model->dev->backend->host_memory ? r->h : r->ranks.staged;
+    if (r->model->device_group) {
+        dev->backend->clear(dev, r->h, stream_floats(r, n_rows) * sizeof *r->h);
+        return;
+    }
+    float *zeros = dev->backend->host_memory ? r->h : r->ranks.staged;
     memset(zeros, 0, stream_floats(r, n_rows) * sizeof *zeros);
     put_back(r, zeros, n_rows);
 }
 
-void lp_ranks_end_sum(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock) {
-    if (!r->model->neighbours) return;
-    lp_step_lap(clock, LP_STEP_PART_OTHER);
+static void sum_on_hosts(struct lp_runner *r, int64_t n_rows) {
     float *stream = on_host(r, n_rows);
     if (LP_FAULT("rank-loses-part"))
         memset(stream, 0, stream_floats(r, n_rows) / 2 * sizeof *stream);
     lp_comm_sum(r->model->neighbours, stream, stream_floats(r, n_rows));
     if (LP_FAULT("rank-own-stream")) stream[0] += 1e-3f;
     put_back(r, stream, n_rows);
+}
+
+void lp_ranks_end_sum(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock) {
+    struct lp_device *dev = r->model->dev;
+    if (!r->model->neighbours) return;
+    lp_step_lap(clock, LP_STEP_PART_OTHER);
+    if (r->model->device_group)
+        dev->backend->group_sum(dev, r->model->device_group, r->h, stream_floats(r, n_rows));
+    else
+        sum_on_hosts(r, n_rows);
     lp_step_lap(clock, LP_STEP_PART_RANKS);
 }
 
@@ -169,6 +182,43 @@ void lp_ranks_give_stream(struct lp_runner *r, int64_t n_rows, bool selected,
     lp_comm_send(m->ranks, to, on_host(r, n_rows), stream_floats(r, n_rows) * sizeof(float));
     if (selected) pass_selection(r, n_rows, to, -1);
     lp_step_lap(clock, LP_STEP_PART_RANKS);
+}
+
+static bool shows_layers(const struct lp_runner *r) {
+    return r->ranks.watched && r->model->part.tensor == 0 && !lp_shard_is_first_stage(r->model);
+}
+
+void lp_ranks_show_begin(struct lp_runner *r) {
+    const int32_t n_layers = (int32_t)lp_shard_layers(r->model).n;
+    if (shows_layers(r)) lp_comm_send(r->model->ranks, 0, &n_layers, sizeof n_layers);
+}
+
+void lp_ranks_show_layer(struct lp_runner *r, int64_t n_rows, bool selected) {
+    if (!shows_layers(r)) return;
+    lp_comm_send(r->model->ranks, 0, on_host(r, n_rows), stream_floats(r, n_rows) * sizeof(float));
+    if (selected) pass_selection(r, n_rows, 0, -1);
+}
+
+void lp_ranks_watch_others(struct lp_runner *r, int64_t n_rows, bool selected,
+                           const struct lp_step_settings *settings) {
+    const struct lp_model *m = r->model;
+    const struct lp_range own = lp_shard_layers(m);
+    int32_t layer = (int32_t)(own.first + own.n);
+    if (!settings->watch || lp_ranks_follows(r)) return;
+    for (int32_t stage = 1; stage < m->part.n_stages; stage++) {
+        const int32_t from = stage * m->part.n_tensor;
+        int32_t n_layers = 0;
+        lp_comm_take(m->ranks, from, &n_layers, sizeof n_layers);
+        for (; n_layers > 0 && layer < m->h.n_layers; n_layers--, layer++) {
+            float *stream = m->dev->backend->host_memory ? r->h : r->ranks.staged;
+            lp_comm_take(m->ranks, from, stream, stream_floats(r, n_rows) * sizeof *stream);
+            if (lp_comm_failed(m->ranks, NULL)) return;
+            put_back(r, stream, n_rows);
+            if (selected) pass_selection(r, n_rows, -1, from);
+            settings->watch(settings->watch_user, layer, r->h, selected ? r->mla.selected : NULL,
+                            r->mla.n_selected, r->mla.ids_stride);
+        }
+    }
 }
 
 // The spans' parts that lie in rows [first, end), with rows counted from there.

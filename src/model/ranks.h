@@ -34,12 +34,17 @@ struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
     // With stages: rows of a window, which runs through them behind the one before; 0: all rows at once
     int64_t window_rows;
     struct lp_span *window; // [max_rows]: its spans
+    bool watched;           // of rank 1 and up: rank 0 wants to see each layer's output
     bool *bad;              // [max_rows]
     // of rank 1 and up: what an order says
     struct lp_page_table *tables; // [max_rows]
     struct lp_span *spans;        // [max_rows]
     int32_t *tokens, *logit_rows; // [max_rows]
 };
+
+// The devices of a stage's ranks become a group that sums without the hosts, where they can: each has its own, and
+// the library is there; else a warning says why not. Collective over m->neighbours. Errors: IO (a rank is lost).
+lp_status lp_ranks_join_devices(struct lp_model *m, struct lp_err *err);
 
 // Where ranks run the runner's model: its buffers, before its first step; all then call lp_ranks_join_caches.
 // owner: a number that tells it from the runners of other engines. Errors: MEMORY.
@@ -57,6 +62,13 @@ void lp_ranks_take_stream(struct lp_runner *r, int64_t n_rows, bool selected,
                           struct lp_step_clock *clock);
 void lp_ranks_give_stream(struct lp_runner *r, int64_t n_rows, bool selected,
                           struct lp_step_clock *clock);
+// Of a step that rank 0 watches: what the layers of the other stages make, to it. show_*: on the first rank of such a
+// stage, how many layers come and then each; watch_others: on rank 0, once its own layers are through.
+struct lp_step_settings;
+void lp_ranks_show_begin(struct lp_runner *r);
+void lp_ranks_show_layer(struct lp_runner *r, int64_t n_rows, bool selected);
+void lp_ranks_watch_others(struct lp_runner *r, int64_t n_rows, bool selected,
+                           const struct lp_step_settings *settings);
 // logits of x's rows, whole on rank 0. x counts on ranks of the last stage alone.
 void lp_ranks_head(struct lp_runner *r, const struct lp_weight *w, const float *x, int64_t n_rows);
 // Of all rows, whether the stream behind the last layer is not finite: on rank 0. Only with several stages.

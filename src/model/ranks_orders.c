@@ -108,7 +108,7 @@ struct step_head {
     int64_t n_rows, n_logit_rows;
     uint64_t n_steps; // that rank 0 has counted
     int32_t n_spans, force;
-    int32_t deterministic, unused;
+    int32_t deterministic, watched; // watched: rank 0 wants to see each layer's output
     int64_t window_rows;
 };
 
@@ -139,6 +139,7 @@ static struct step_head head_of(const struct lp_runner *r, const struct lp_step 
                               .n_spans = step->n_spans,
                               .force = s->force,
                               .deterministic = s->deterministic,
+                              .watched = s->watch != NULL,
                               .window_rows = r->ranks.window_rows};
 }
 
@@ -231,6 +232,7 @@ static lp_status take_head(struct lp_runner *r, struct lp_order_reader *from,
         return too_large(order, err);
     r->n_steps = head->n_steps;
     r->ranks.window_rows = head->window_rows;
+    r->ranks.watched = head->watched;
     settings->force = (enum lp_route_force)head->force;
     settings->deterministic = head->deterministic != 0;
     return LP_OK;

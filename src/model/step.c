@@ -422,6 +422,7 @@ static void call_layers(struct lp_runner *r, const struct lp_attn_step *attn,
         if (r->model->ranks && lp_comm_failed(r->model->ranks, NULL)) return; // R1
         lp_runner_layer(r, l, attn, settings);
         if (LP_FAULT("nan-in-layer") && l == 2) plant_nan(r, attn->n_rows, 200);
+        lp_ranks_show_layer(r, attn->n_rows, selected);
         if (settings->watch)
             settings->watch(settings->watch_user, l, r->h, selected ? r->mla.selected : NULL,
                             r->mla.n_selected, r->mla.ids_stride);
@@ -443,7 +444,9 @@ static bool may_replay(const struct lp_runner *r, const struct lp_attn_step *att
                        const struct lp_step_settings *settings, struct lp_replay_key *key) {
     const struct lp_mla_layer *mla =
         r->model->h.arch->attention == LP_ATTENTION_MLA ? &r->model->layers[0].mla : NULL;
-    if (!attn->dev->backend->replay || settings->watch || settings->probe || r->model->ranks ||
+    const bool on_hosts =
+        r->model->ranks && (!r->model->device_group || r->model->part.n_stages > 1);
+    if (!attn->dev->backend->replay || settings->watch || settings->probe || on_hosts ||
         r->model->expert_cache || r->model->n_host_layers || lp_trace_is_full(settings->trace))
         return false;
     struct lp_together t = lp_attn_together(attn, attn->spans, attn->n_spans);
@@ -514,8 +517,10 @@ void lp_runner_run_rows(struct lp_runner *r, const struct lp_step *step,
         settings->probe->failed = false;
         lp_attn_probe(&attn, LP_PROBE_EMBED, -1, r->h, h->n_embd);
     }
+    lp_ranks_show_begin(r);
     run_layers(r, &attn, settings);
     lp_ranks_give_stream(r, step->n_rows, shares_selection(r, end, &attn), settings->clock);
+    lp_ranks_watch_others(r, step->n_rows, selects(r, &attn), settings);
 }
 
 static lp_status run_step(struct lp_runner *r, const struct lp_step *step,

@@ -61,6 +61,14 @@ lp_e2e(selfcheck 1200 --faulty $<TARGET_FILE:limpid-faulty>)
 lp_e2e(engine_faults 600 --faulty $<TARGET_FILE:limpid-faulty>)
 lp_e2e(trace 1200 --faulty $<TARGET_FILE:limpid-faulty>)
 lp_e2e(ranks_doctor 900 --faulty $<TARGET_FILE:limpid-faulty>)
+if(NCCL_INCLUDE_DIR)
+  add_library(nccl_stand_in SHARED ${CMAKE_SOURCE_DIR}/tests/kernels/cuda/nccl_stand_in.c)
+  target_include_directories(nccl_stand_in SYSTEM PRIVATE ${NCCL_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(nccl_stand_in PRIVATE CUDA::cudart_static)
+  set_target_properties(nccl_stand_in PROPERTIES OUTPUT_NAME nccl VERSION 2 SOVERSION 2
+                        LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/nccl_stand_in)
+  lp_e2e(ranks_gpu 900 --faulty $<TARGET_FILE:limpid-faulty> --stand-in $<TARGET_FILE_DIR:nccl_stand_in>)
+endif()
 lp_e2e(device_fails 300 --faulty $<TARGET_FILE:limpid-faulty>)
 
 # Whatever runs beside a request, its answer is the same: random schedules on every small model, over a thousand together.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/rng.h"
 #include "gguf/gguf_prefetch.h"
 
 #define MODEL "models/mini-glm-dsa.gguf"
@@ -64,6 +65,42 @@ static void every_tensor_is_the_mapped_one(void **state) {
 }
 
 // A file that failed to be read ahead is the mapped file it was.
+// Some bytes of each tensor, marked in any order, some twice.
+static void marked_bytes_are_the_mapped_ones(void **state) {
+    (void)state;
+    enum { MARKS = 400 };
+    const uint8_t *at[MARKS];
+    uint64_t bytes[MARKS];
+    struct lp_gguf *gguf;
+    struct lp_gguf_ahead *ahead;
+    struct lp_err err;
+    struct lp_rng rng;
+    lp_rng_init(&rng, 5);
+    assert_int_equal(lp_gguf_open(&gguf, copy, &err), LP_OK);
+    assert_int_equal(lp_gguf_ahead_new(&ahead, gguf, &err), LP_OK);
+    for (int i = 0; i < MARKS; i++) {
+        const struct lp_gguf_tensor *t =
+            lp_gguf_tensor_at(gguf, lp_rng_u64(&rng) % lp_gguf_n_tensors(gguf));
+        const uint64_t first = lp_rng_u64(&rng) % t->n_bytes;
+        at[i] = (const uint8_t *)t->data + first;
+        bytes[i] = 1 + lp_rng_u64(&rng) % (t->n_bytes - first);
+        if (i % 3) bytes[i] = bytes[i] % 20000 + 1 < bytes[i] ? bytes[i] % 20000 + 1 : bytes[i];
+        assert_int_equal(lp_gguf_ahead_mark(ahead, at[i], bytes[i], &err), LP_OK);
+    }
+    const int elsewhere = 0;
+    assert_int_equal(lp_gguf_ahead_mark(ahead, &elsewhere, sizeof elsewhere, &err), LP_OK);
+    if (lp_gguf_ahead_read(ahead, &plain, &err)) fail_msg("%s", err.text);
+    for (int i = 0; i < MARKS; i++) {
+        const void *read = lp_gguf_ahead_at(ahead, at[i]);
+        assert_ptr_not_equal(read, at[i]);
+        assert_memory_equal(read, at[i], bytes[i]);
+        assert_int_equal((uintptr_t)read % 64, (uintptr_t)at[i] % 64);
+    }
+    assert_ptr_equal(lp_gguf_ahead_at(ahead, &elsewhere), &elsewhere);
+    lp_gguf_ahead_free(ahead);
+    lp_gguf_close(gguf);
+}
+
 static void refuse(struct lp_gguf *g, const struct lp_gguf_prefetch_options *options,
                    lp_status want, const char *needle) {
     struct lp_err err = {0};
@@ -109,6 +146,7 @@ static void files_that_change_meanwhile_are_told(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_tensor_is_the_mapped_one),
+                                       cmocka_unit_test(marked_bytes_are_the_mapped_ones),
                                        cmocka_unit_test(too_little_memory_is_told),
                                        cmocka_unit_test(files_that_change_meanwhile_are_told)};
     return cmocka_run_group_tests(tests, make_copy, drop_copy);

@@ -109,6 +109,8 @@ static lp_status cuda_open(struct lp_device **out, const struct lp_device_option
     lp_status status = error ? explain_no_device(error, err) : LP_OK;
     if (!status) {
         snprintf(dev->name, sizeof dev->name, "%.*s", (int)sizeof dev->name - 1, prop.name);
+        for (size_t i = 0; i < sizeof prop.uuid.bytes; i++)
+            snprintf(dev->uuid + 2 * i, 3, "%02x", (unsigned char)prop.uuid.bytes[i]);
         dev->major = prop.major;
         dev->minor = prop.minor;
         dev->n_multiprocessors = prop.multiProcessorCount;
@@ -304,8 +306,15 @@ static size_t cuda_memory(struct lp_device *device, size_t *total) {
 
 // ---- copies
 
+#if !defined(LP_CUDA_NCCL)
+bool lp_cuda_wait(struct lp_cuda_device *dev, const char *where) {
+    return lp_cuda_note(dev, cudaStreamSynchronize(dev->stream), where);
+}
+#endif
+
 // Through the pinned buffers, one being filled while the other is read.
 static void write_staged(struct lp_cuda_device *dev, char *to, const char *from, size_t n_bytes) {
+    if (dev->groups && !lp_cuda_wait(dev, "a copy to the device")) return;
     for (int i = 0; n_bytes > 0; i ^= 1) {
         size_t part = n_bytes < STAGING_BYTES ? n_bytes : STAGING_BYTES;
         if (!lp_cuda_note(dev, cudaEventSynchronize(dev->staged[i]), "a copy to the device"))
@@ -334,6 +343,7 @@ static void cuda_write(struct lp_device *device, void *to, const void *from, siz
 // The same the other way: a part is taken out while the next one arrives.
 static void read_staged(struct lp_cuda_device *dev, char *to, const char *from, size_t n_bytes) {
     size_t known[2] = {0, 0}; // bytes that lie, or will, in each buffer
+    if (dev->groups && !lp_cuda_wait(dev, "the operations of a step")) return;
     for (int i = 0; n_bytes > 0 || known[0] || known[1]; i ^= 1) {
         const size_t part = n_bytes < STAGING_BYTES ? n_bytes : STAGING_BYTES;
         if (known[i]) {
@@ -364,8 +374,7 @@ static void cuda_read(struct lp_device *device, void *to, const void *from, size
     if (!dev->error)
         lp_cuda_note(dev, cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDeviceToHost, dev->stream),
                      "a copy from the device");
-    if (!dev->error)
-        lp_cuda_note(dev, cudaStreamSynchronize(dev->stream), "the operations of a step");
+    if (!dev->error) lp_cuda_wait(dev, "the operations of a step");
     if (dev->error) memset(to, 0xff, n_bytes); // NaN; -1
 }
 
@@ -376,10 +385,19 @@ static void cuda_copy(struct lp_device *device, void *to, const void *from, size
                  "a copy on the device");
 }
 
+static void cuda_clear(struct lp_device *device, void *block, size_t n_bytes) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    if (n_bytes == 0 || dev->error) return;
+    lp_cuda_note(dev, cudaMemsetAsync(block, 0, n_bytes, dev->stream), "clearing on the device");
+}
+
+static void cuda_device_name(const struct lp_device *device, char out[LP_DEVICE_NAME_BYTES]) {
+    memcpy(out, ((const struct lp_cuda_device *)device)->uuid, LP_DEVICE_NAME_BYTES);
+}
+
 static lp_status cuda_failed(struct lp_device *device, struct lp_err *err) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
-    if (!dev->error)
-        lp_cuda_note(dev, cudaStreamSynchronize(dev->stream), "the operations of a step");
+    if (!dev->error) lp_cuda_wait(dev, "the operations of a step");
     if (!dev->error) return LP_OK;
     return lp_err_set(err, LP_STATUS_IO,
                       "%s failed in %s: %s (%s); restart limpid, and see nvidia-smi and the "
@@ -418,6 +436,14 @@ const struct lp_backend lp_backend_cuda = {
     .batches = true,
     .chunk = 2048,
     .selects_latents = true,
+    .device_name = cuda_device_name,
+    .clear = cuda_clear,
+#if defined(LP_CUDA_NCCL)
+    .group_id = lp_cuda_group_id,
+    .group_join = lp_cuda_group_join,
+    .group_leave = lp_cuda_group_leave,
+    .group_sum = lp_cuda_group_sum,
+#endif
     .rates = lp_cuda_rates,
     .replay = lp_cuda_replay,
     .replay_end = lp_cuda_replay_end,

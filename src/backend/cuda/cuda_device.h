@@ -67,6 +67,9 @@ struct lp_cuda_act {
     int layout;
 };
 
+// Processes whose GPUs sum together (cuda_group.c).
+struct lp_cuda_group;
+
 #define LP_CUDA_SCAN_PIECES 32768 // of the rows of a launch, at most
 
 #define LP_CUDA_GRAPHS 64
@@ -89,7 +92,9 @@ struct lp_cuda_device {
     struct lp_cuda_scratch scratch;
     cudaError_t error; // the first one; cudaSuccess: none
     const char *error_where;
+    struct lp_cuda_group *groups; // that it is in
     char name[64];
+    char uuid[LP_DEVICE_NAME_BYTES];
     int major, minor; // compute capability
     int n_multiprocessors;
     size_t shared_bytes;                           // of a block, at most
@@ -129,6 +134,20 @@ enum lp_replay lp_cuda_replay(struct lp_device *dev, const struct lp_replay_key 
 bool lp_cuda_replay_end(struct lp_device *dev);
 void lp_cuda_replay_forget(struct lp_device *dev, const void *owner);
 void lp_cuda_drop_graphs(struct lp_cuda_device *dev); // of no operation that still runs
+
+#if defined(LP_CUDA_NCCL) // cuda_group.c
+lp_status lp_cuda_group_id(struct lp_device *dev, uint8_t id[LP_DEVICE_GROUP_ID_BYTES],
+                           struct lp_err *err);
+lp_status lp_cuda_group_join(struct lp_device_group **out, struct lp_device *dev,
+                             const struct lp_device_seat *seat, struct lp_err *err);
+void lp_cuda_group_leave(struct lp_device *dev, struct lp_device_group *group);
+void lp_cuda_group_sum(struct lp_device *dev, struct lp_device_group *group, float *x, size_t n);
+#endif
+// Until all that was called is done; false where the device fails, or is in a group that is given up.
+bool lp_cuda_wait(struct lp_cuda_device *dev, const char *where);
+// x[i] = parts[0][i] + parts[1][i] + ..., n of them one behind the other (cuda_elementwise.cu)
+void lp_cuda_add_parts(struct lp_cuda_device *dev, float *x, const float *parts, size_t n,
+                       int32_t n_parts);
 
 bool lp_cuda_rates(struct lp_device *dev, struct lp_device_rates *out); // cuda_rates.cu
 

@@ -35,6 +35,25 @@ void lp_cuda_embed(struct lp_device *device, const struct lp_op_embed *op) {
     LP_CUDA_LAUNCHED(dev, "embed");
 }
 
+// ---- add_parts: a thread a value
+
+static __global__ void add_parts_kernel(float *x, const float *parts, size_t n, int32_t n_parts) {
+    lp_cuda_follow();
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    float sum = parts[i];
+    for (int32_t r = 1; r < n_parts; r++) sum += parts[(size_t)r * n + i];
+    x[i] = sum;
+}
+
+void lp_cuda_add_parts(struct lp_cuda_device *dev, float *x, const float *parts, size_t n,
+                       int32_t n_parts) {
+    if (dev->error || n == 0) return;
+    lp_cuda_start_early(dev, add_parts_kernel, lp_cuda_blocks((int64_t)n, LP_CUDA_THREADS),
+                        LP_CUDA_THREADS, 0, x, parts, n, n_parts);
+    LP_CUDA_LAUNCHED(dev, "a sum over ranks");
+}
+
 // ---- norms: a block a row, sums in double
 
 // A thread keeps its values: a step of one row is nothing but the time to fetch them.

@@ -322,6 +322,55 @@ static void a_kernel_that_faults_is_told_of(void **state) {
     dev->backend->close(dev);
 }
 
+// ---- a group of GPUs: with one, a sum is what it is of
+
+static bool never(void *user, double waited_s) {
+    (void)user;
+    return waited_s > 60;
+}
+
+static void a_group_of_one_changes_nothing(void **state) {
+    (void)state;
+    const struct lp_backend *cuda = &lp_backend_cuda;
+    struct lp_device *dev = NULL;
+    struct lp_device_group *group = NULL;
+    struct lp_err err = {0};
+    uint8_t id[LP_DEVICE_GROUP_ID_BYTES];
+    if (!cuda->group_join) {
+        print_message("this build has no NCCL\n");
+        skip();
+    }
+    assert_int_equal(cuda->open(&dev, NULL, &err), LP_OK);
+    const lp_status status = cuda->group_id(dev, id, &err);
+    if (status) {
+        print_message("%s\n", err.text);
+        cuda->close(dev);
+        assert_int_equal(status, LP_STATUS_UNSUPPORTED);
+        skip();
+    }
+    const struct lp_device_seat seat = {.id = id, .rank = 0, .size = 1, .give_up = never};
+    if (cuda->group_join(&group, dev, &seat, &err)) fail_msg("%s", err.text);
+    struct lp_rng rng;
+    lp_rng_init(&rng, 3);
+    for (size_t n = 1; n < 1000000; n = n * 7 + 3) { // both ways of a sum
+        float *want = new_array((int64_t)n, sizeof *want),
+              *got = new_array((int64_t)n, sizeof *got), *x = cuda->alloc(dev, n * sizeof *x);
+        for (size_t i = 0; i < n; i++) want[i] = (float)lp_rng_normal(&rng);
+        cuda->write(dev, x, want, n * sizeof *x);
+        cuda->group_sum(dev, group, x, n);
+        cuda->read(dev, got, x, n * sizeof *x);
+        assert_memory_equal(got, want, n * sizeof *x);
+        cuda->clear(dev, x, n * sizeof *x);
+        cuda->read(dev, got, x, n * sizeof *x);
+        for (size_t i = 0; i < n; i++) assert_true(got[i] == 0);
+        cuda->free(dev, x);
+        lp_free(want), lp_free(got);
+    }
+    if (cuda->failed(dev, &err)) fail_msg("%s", err.text);
+    cuda->group_leave(dev, group);
+    cuda->close(dev);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dequantisers_give_the_same_bits),
@@ -329,6 +378,7 @@ int main(void) {
         cmocka_unit_test(attention),
         cmocka_unit_test(memory_that_is_not_there_is_refused),
         cmocka_unit_test(large_copies_arrive),
+        cmocka_unit_test(a_group_of_one_changes_nothing),
         cmocka_unit_test(rounded_rows_are_those_of_the_last_product),
         cmocka_unit_test(an_error_stays),
         cmocka_unit_test(a_kernel_that_faults_is_told_of),
