@@ -111,7 +111,7 @@ typedef struct limpid_model_options {
     // that `prefetch` reads too), "off".
     const char *huge_pages;
     // Read the weights into memory now, at the rate of the disk, instead of mapping the file
-    // (docs/performance.md).
+    // (docs/performance.md); of several ranks each reads its own.
     bool prefetch;
     // Use copies of the matrices in the order in which the kernels read them (docs/performance.md):
     // "auto" (default; where they take at most half of the memory that is left, without prefetch and

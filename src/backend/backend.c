@@ -6,7 +6,7 @@
 static const struct lp_backend *const backends[] = {
     &lp_backend_cpu,
     &lp_backend_ref,
-#if defined(LIMPID_CUDA) && !defined(LIMPID_FAULTS)
+#if defined(LIMPID_CUDA)
     &lp_backend_cuda,
 #endif
 };

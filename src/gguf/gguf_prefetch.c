@@ -278,7 +278,12 @@ static void join_ranges(struct lp_gguf_ahead *a) {
 lp_status lp_gguf_ahead_read(struct lp_gguf_ahead *a,
                              const struct lp_gguf_prefetch_options *options, struct lp_err *err) {
     join_ranges(a);
-    return read_ranges(a->gguf, a->spans, a->ranges, a->n, options, err);
+    lp_status status = read_ranges(a->gguf, a->spans, a->ranges, a->n, options, err);
+    // What was looked at before may stay in the page cache, and need not be this process's: it is read again
+    // where it is used.
+    for (uint32_t i = 0; i < a->gguf->n_parts && !status; i++)
+        lp_mapped_drop(&a->gguf->parts[i].map, 0, a->gguf->parts[i].map.n_bytes);
+    return status;
 }
 
 const void *lp_gguf_ahead_at(const struct lp_gguf_ahead *a, const void *mapped) {
