@@ -225,12 +225,12 @@ keys_of_block(const struct index_job *job, struct worker_scratch *w, int64_t blo
         pack_block(job, w, block, n_keys);
         return w->keys;
     }
+    struct lp_cpu_sieve_block here = block_of_page(keys, block);
     if ((block + 1) * LP_CPU_KEY_BLOCK < job->op->first_pos + job->end) {
-        const uint8_t *next = block_of_page(keys, block + 1).bytes;
-        for (size_t at = 0; at < lp_cpu_sieve_block_bytes(keys->width); at += 64)
-            __builtin_prefetch(next + at, 0, 2);
+        here.ahead = (const char *)block_of_page(keys, block + 1).bytes;
+        here.ahead_end = here.ahead + lp_cpu_sieve_block_bytes(keys->width);
     }
-    return block_of_page(keys, block);
+    return here;
 }
 
 static void score_block(const struct index_job *job, struct worker_scratch *w, int64_t block) {
@@ -250,6 +250,7 @@ static void score_block(const struct index_job *job, struct worker_scratch *w, i
         if (job->sieve) {
             job->sieve->score(&job->s.queries[query - job->first], &keys, op->n_heads, op->width,
                               op->scale, w->sums);
+            keys.ahead = keys.ahead_end; // once
             memcpy(scores_of(job, query) + key, w->sums, (size_t)n_keys * sizeof(float));
         } else
             score_exactly(job, w, query, n_keys, scores_of(job, query) + key);

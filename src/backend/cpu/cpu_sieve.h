@@ -33,6 +33,8 @@ struct lp_cpu_sieve_block {
     uint8_t *bytes; // [LP_CPU_SIEVE_KEYS * lp_cpu_sieve_width(width)], 64-byte aligned
     float *d;       // [LP_CPU_SIEVE_KEYS]
     float *norm2;   // [LP_CPU_SIEVE_KEYS]: |k|^2; NaN of a key that must be scored exactly
+    // Memory that is fetched into a cache meanwhile, a line at a time: any addresses, or none.
+    const char *ahead, *ahead_end;
 };
 
 static inline int64_t lp_cpu_sieve_width(int64_t width) {
