@@ -35,22 +35,23 @@ static void part_release(struct lp_gguf_part *part) {
     *part = (struct lp_gguf_part){0};
 }
 
-void lp_gguf_drop_pages(const struct lp_gguf *gguf, const void *data, size_t n_bytes) {
-    for (uint32_t i = 0; i < gguf->n_parts; i++) {
-        const struct lp_mapped *map = &gguf->parts[i].map;
-        uint64_t offset = (uint64_t)((uintptr_t)data - (uintptr_t)map->data);
-        if (map->data && offset < map->n_bytes && n_bytes <= map->n_bytes - offset)
-            lp_mapped_drop(map, offset, n_bytes);
-    }
-}
-
-void lp_gguf_will_need(const struct lp_gguf *gguf, const void *mapped, size_t n_bytes) {
+// Of the part where they are mapped, if there is one.
+static void tell_system(const struct lp_gguf *gguf, const void *mapped, size_t n_bytes,
+                        void (*tell)(const struct lp_mapped *, uint64_t, uint64_t)) {
     for (uint32_t i = 0; i < gguf->n_parts; i++) {
         const struct lp_mapped *map = &gguf->parts[i].map;
         uint64_t offset = (uint64_t)((uintptr_t)mapped - (uintptr_t)map->data);
         if (map->data && offset < map->n_bytes && n_bytes <= map->n_bytes - offset)
-            lp_mapped_will_need(map, offset, n_bytes);
+            tell(map, offset, n_bytes);
     }
+}
+
+void lp_gguf_drop_pages(const struct lp_gguf *gguf, const void *data, size_t n_bytes) {
+    tell_system(gguf, data, n_bytes, lp_mapped_drop);
+}
+
+void lp_gguf_will_need(const struct lp_gguf *gguf, const void *mapped, size_t n_bytes) {
+    tell_system(gguf, mapped, n_bytes, lp_mapped_will_need);
 }
 
 struct lp_gguf *lp_gguf_shards_new(const char *path, struct lp_err *err) {
