@@ -482,7 +482,8 @@ struct lp_backend {
     // Sums over the devices of several processes. device_name: the same for two processes on one device alone,
     // which cannot be in a group together. group_id: on one of them, for all. group_join: on all, at the same time.
     // Errors of both: UNSUPPORTED (no library for it), IO. group_sum: x[i] = the sum over ranks in their order, the same
-    // bits on all; an operation like others. clear: zeros. All NULL in a backend, or a build, that has no groups.
+    // bits on all; an operation like others. clear: zeros.
+    // group_*: NULL in a backend, or a build, that has no groups; the other two with host_memory.
     void (*device_name)(const struct lp_device *dev, char out[LP_DEVICE_NAME_BYTES]);
     lp_status (*group_id)(struct lp_device *dev, uint8_t id[LP_DEVICE_GROUP_ID_BYTES],
                           struct lp_err *err);

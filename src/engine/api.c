@@ -101,6 +101,8 @@ static lp_status open_weights(limpid_model *m, const limpid_model_options *o, st
     struct lp_expert_options budget = {.budget_bytes = o->memory_budget_bytes,
                                        .profile = o->expert_profile};
     bool limited = budget.budget_bytes > 0;
+    // Before other ranks of this host have read anything.
+    const uint64_t available = lp_memory_available();
     struct lp_open_options open;
     lp_status status = lp_open_options_read(&open, o, m->file.hf != NULL, err);
     if (!status) status = lp_open_options_device(&open, o, &m->dev, err);
@@ -120,8 +122,9 @@ static lp_status open_weights(limpid_model *m, const limpid_model_options *o, st
                                                  .shard_experts = open.shard_experts},
                                err);
     if (!status && o->prefetch && o->ranks)
-        status = lp_model_file_read_ahead(&m->file, m->weights, huge,
-                                          lp_comm_local_size(o->ranks->comm), err);
+        status =
+            lp_model_file_read_ahead(&m->file, m->weights, huge,
+                                     available / (uint64_t)lp_comm_local_size(o->ranks->comm), err);
     if (!status && limited) status = lp_model_limit_memory(m->weights, &budget, err);
     return status ? status : repack(m, o, &open, err);
 }

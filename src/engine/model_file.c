@@ -36,16 +36,14 @@ lp_status lp_model_file_describe(struct lp_model_file *out, const char *path, st
     return status;
 }
 
-static struct lp_gguf_prefetch_options prefetch_options(bool huge_pages, int32_t n_here) {
-    const uint64_t available = lp_memory_available();
-    return (struct lp_gguf_prefetch_options){
-        .huge_pages = huge_pages,
-        .available_bytes = available ? available / (uint64_t)n_here : UINT64_MAX};
+static struct lp_gguf_prefetch_options prefetch_options(bool huge_pages, uint64_t available) {
+    return (struct lp_gguf_prefetch_options){.huge_pages = huge_pages,
+                                             .available_bytes = available ? available : UINT64_MAX};
 }
 
 lp_status lp_model_file_read_ahead(struct lp_model_file *file, struct lp_model *model,
-                                   bool huge_pages, int32_t n_here, struct lp_err *err) {
-    const struct lp_gguf_prefetch_options options = prefetch_options(huge_pages, n_here);
+                                   bool huge_pages, uint64_t available, struct lp_err *err) {
+    const struct lp_gguf_prefetch_options options = prefetch_options(huge_pages, available);
     if (!model->dev->backend->host_memory)
         return lp_err_set(err, LP_STATUS_UNSUPPORTED,
                           "prefetch is for ranks on CPUs: a GPU's weights are read once, as they "
@@ -54,7 +52,8 @@ lp_status lp_model_file_read_ahead(struct lp_model_file *file, struct lp_model *
 }
 
 lp_status lp_model_file_prefetch(struct lp_model_file *file, bool huge_pages, struct lp_err *err) {
-    const struct lp_gguf_prefetch_options options = prefetch_options(huge_pages, 1);
+    const struct lp_gguf_prefetch_options options =
+        prefetch_options(huge_pages, lp_memory_available());
     if (!file->own || file->plan)
         return lp_err_set(err, LP_STATUS_UNSUPPORTED,
                           "a model folder cannot be read ahead; convert it to a GGUF file first "

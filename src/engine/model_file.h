@@ -25,11 +25,11 @@ lp_status lp_model_file_describe(struct lp_model_file *out, const char *path, st
 // system has no memory for are refused with MEMORY, a folder with UNSUPPORTED: its matrices stay
 // where they are mapped.
 lp_status lp_model_file_prefetch(struct lp_model_file *file, bool huge_pages, struct lp_err *err);
-// The same of what a rank has of a model that is loaded from the file (model/read_ahead.c), as one of n_here ranks
-// of this host. Errors: UNSUPPORTED too for a model that is on a GPU.
+// The same of what a rank has of a model that is loaded from the file (model/read_ahead.c). available: of
+// this host's memory, the rank's part in bytes; 0: not known. Errors: UNSUPPORTED too for a model that is on a GPU.
 struct lp_model;
 lp_status lp_model_file_read_ahead(struct lp_model_file *file, struct lp_model *model,
-                                   bool huge_pages, int32_t n_here, struct lp_err *err);
+                                   bool huge_pages, uint64_t available, struct lp_err *err);
 void lp_model_file_close(struct lp_model_file *file);
 
 // Whether `path`, if it were written to, would write over the model that lies at `model`: its file,

@@ -44,7 +44,7 @@ static void make_offer(struct lp_model *m, const char (*names)[LP_DEVICE_NAME_BY
         offer->is_there = true;
 }
 
-// Every rank's value to all: whether it is the same as the first one's is what they want to know.
+// Whether every rank has what this one may have, told to all. flags: [size], scratch of the first rank.
 static bool all_have(struct lp_model *m, bool mine, int32_t *flags) {
     const int32_t size = lp_comm_size(m->neighbours), own = mine;
     int32_t all = true;

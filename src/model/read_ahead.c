@@ -27,14 +27,14 @@ static bool has_columns_alone(const struct lp_weight *w) {
 
 static lp_status mark(struct lp_gguf_ahead *ahead, const struct lp_model *m,
                       const struct lp_weight *w, struct lp_err *err) {
+    const bool asks = lp_comm_local_rank(m->ranks) == 0; // once on a host
     lp_status status = LP_OK;
     if (!w->data || w->n_out == 0) return LP_OK;
     for (int64_t i = 0; i < w->n_mats && !status; i++) {
         const size_t bytes = (size_t)w->n_out * w->row_bytes;
         if (!has_columns_alone(w))
             status = lp_gguf_ahead_mark(ahead, lp_weight_mat(w, i), bytes, err);
-        else if (lp_comm_local_rank(m->ranks) ==
-                 0) // once on a host; the last row ends before the others
+        else if (asks) // as far as into the last row, which may end before a whole one would
             lp_gguf_will_need(m->gguf, lp_weight_mat(w, i), bytes - w->row_bytes + 1);
     }
     return status;
