@@ -32,7 +32,8 @@ class limpid_model_options(Structure):
                 ("huge_pages", c_char_p), ("prefetch", c_bool), ("repack", c_char_p), ("load", c_char_p), ("experts", c_char_p),
                 ("vram_budget_bytes", c_uint64), ("vocab_only", c_bool),
                 ("memory_budget_bytes", c_uint64), ("expert_profile", c_char_p), ("reserve_bytes", c_uint64),
-                ("ranks", c_void_p), ("pipeline", c_int32), ("shard_experts", c_char_p), ("rank_timeout_s", c_double)]
+                ("ranks", c_void_p), ("pipeline", c_int32), ("shard_experts", c_char_p), ("attention_parallel", c_char_p),
+                ("rank_timeout_s", c_double)]
 
 
 class limpid_rank_info(Structure):

@@ -139,6 +139,9 @@ typedef struct limpid_model_options {
     // What of the routed experts a rank of a stage has: "auto" (default), "split" (a part of each) or "whole"
     // (some)
     const char *shard_experts;
+    // What attention is divided by: "heads" (the MLA cache is then on every rank), "data" (each rank has all heads
+    // and the cache of its own sequences; n_kv_tokens are those of all ranks), "auto" (default) as "heads"
+    const char *attention_parallel;
     double rank_timeout_s; // longest that a rank waits for another within a step; 0 = 120
 } limpid_model_options;
 
@@ -206,8 +209,10 @@ limpid_status limpid_chat_prompt(const limpid_model *model, const char *messages
 // ---- engine ----
 
 typedef struct limpid_engine_options {
-    int64_t n_context;   // most tokens of one sequence; 0 = min(the model's, 32768)
-    int64_t n_kv_tokens; // tokens that the KV cache holds, shared by all; 0 = n_context
+    int64_t n_context; // most tokens of one sequence; 0 = min(the model's, 32768)
+    int64_t
+        n_kv_tokens; // tokens that the KV cache holds, shared by all; 0 = n_context (on each rank, with
+                     // attention_parallel "data")
     const char *kv_type; // "f16" (default), "bf16", "f32", "q8_0" (docs/numerics.md)
     const char *route;   // "auto" (default), "expanded", "absorbed", "dense" (docs/attention.md)
     int64_t chunk;       // most prompt tokens of one sequence in a step; 0 = 512, on a GPU 2048
@@ -230,7 +235,7 @@ typedef struct limpid_memory_plan { // bytes
     // Small tensors as float32; those of a folder that do not lie in it as they are used (FP8, NVFP4,
     // INT4); repacked ones; those that are read ahead; the cache of experts.
     uint64_t copied_weights;
-    uint64_t kv_cache;     // of n_kv_tokens
+    uint64_t kv_cache;     // of n_kv_tokens, or of the part of them that is here
     uint64_t step_buffers; // of a step of max_batch_tokens
     uint64_t available;    // what this process may still take; 0 = unknown
     int64_t n_context, n_kv_tokens, max_batch_tokens; // after defaults

@@ -184,6 +184,10 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
         {"--shard-experts", LP_OPT_TEXT, &c->shard_experts, "HOW",
          "with ranks: split (a part of every expert on each), whole (some experts on each), auto "
          "(default)"},
+        {"--attention-parallel", LP_OPT_TEXT, &c->attention_parallel, "HOW",
+         "with ranks: heads (some of them on each, and all of the MLA cache), data (some sequences "
+         "on each, with "
+         "their cache), auto (default; heads, where its cache fits)"},
         {"--trace", LP_OPT_TEXT, &c->trace, "FILE", "write what was decided, as JSON lines"},
         {"--log", LP_OPT_TEXT, &c->log, "LEVEL", "error, warn (default), info, debug"},
     };
@@ -220,6 +224,7 @@ int lp_common_model_options(const struct lp_common *c, const char *path,
                                       .experts = c->experts,
                                       .ranks = lp_program_ranks,
                                       .shard_experts = c->shard_experts,
+                                      .attention_parallel = c->attention_parallel,
                                       .expert_profile = c->expert_profile};
     if (c->pipeline > INT32_MAX) {
         lp_fail_text("--pipeline is %lld, there are not as many ranks", (long long)c->pipeline);

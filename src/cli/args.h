@@ -41,15 +41,15 @@ int lp_args_parse(int argc, char **argv, const struct lp_command *command,
 struct lp_common {
     int64_t threads, context, chunk;
     const char *backend, *cpu_level, *kv, *trace, *log, *route;
-    const char *memory_budget, *expert_profile;   // or NULL
-    const char *experts, *vram_budget;            // or NULL
-    const char *pin, *huge_pages, *repack, *load; // or NULL
-    const char *shard_experts;                    // or NULL
+    const char *memory_budget, *expert_profile;     // or NULL
+    const char *experts, *vram_budget;              // or NULL
+    const char *pin, *huge_pages, *repack, *load;   // or NULL
+    const char *shard_experts, *attention_parallel; // or NULL
     int64_t pipeline, ranks;
     double rank_timeout;
     bool deterministic, prefetch;
 };
-#define LP_N_COMMON 23
+#define LP_N_COMMON 24
 void lp_common_options(struct lp_common *common,
                        struct lp_option *rows); // fills LP_N_COMMON rows, and defaults
 

@@ -90,11 +90,14 @@ static void look_at_ranks(struct lp_inspect *in, const struct lp_common *c) {
     enum lp_shard_experts experts = LP_SHARD_EXPERTS_AUTO; // parse() refused other names
     if (!in->is_planned || c->ranks == 0) return;
     if (c->shard_experts) lp_shard_experts_parse(c->shard_experts, &experts);
+    enum lp_attention_parallel attention = LP_ATTENTION_PARALLEL_AUTO;
+    if (c->attention_parallel) lp_attention_parallel_parse(c->attention_parallel, &attention);
     in->n_ranks = c->ranks;
     in->ranks = lp_alloc((size_t)c->ranks, sizeof *in->ranks);
     lp_status status =
         in->ranks ? lp_rank_plan_make(in->ranks, (int32_t)c->ranks, (int32_t)c->pipeline, experts,
-                                      &in->h, &in->binding, in->dev, in->kv_type, &in->plan_error)
+                                      attention, &in->h, &in->binding, in->dev, in->kv_type,
+                                      &in->plan_error)
                   : lp_err_memory(&in->plan_error, (size_t)c->ranks * sizeof *in->ranks, "ranks");
     if (!status) return;
     lp_free(in->ranks);
@@ -166,9 +169,19 @@ static int inspect_file(struct lp_inspect *in, const char *given, const struct l
 static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common *c, bool *json,
                  const char **path) {
     enum { N_OWN = 5 };
-    static const char *const taken[] = {
-        "--threads", "--backend", "--cpu",           "--ctx",   "--kv",       "--chunk",
-        "--log",     "--repack",  "--memory-budget", "--ranks", "--pipeline", "--shard-experts"};
+    static const char *const taken[] = {"--threads",
+                                        "--backend",
+                                        "--cpu",
+                                        "--ctx",
+                                        "--kv",
+                                        "--chunk",
+                                        "--log",
+                                        "--repack",
+                                        "--memory-budget",
+                                        "--ranks",
+                                        "--pipeline",
+                                        "--shard-experts",
+                                        "--attention-parallel"};
     struct lp_option common[LP_N_COMMON],
         options[N_OWN + LP_N_COMMON] = {
             {"--json", LP_OPT_FLAG, json, NULL, "one JSON object on standard output"},
@@ -213,6 +226,11 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
     if (c->shard_experts && !lp_shard_experts_parse(c->shard_experts, &experts))
         return lp_usage(&lp_cmd_inspect, "--shard-experts is '%s', expected auto, split or whole",
                         c->shard_experts);
+    enum lp_attention_parallel attention;
+    if (c->attention_parallel && !lp_attention_parallel_parse(c->attention_parallel, &attention))
+        return lp_usage(&lp_cmd_inspect,
+                        "--attention-parallel is '%s', expected auto, heads or data",
+                        c->attention_parallel);
     enum lp_repack how;
     if (!lp_repack_parse(c->repack, &how))
         return lp_usage(&lp_cmd_inspect, "--repack is '%s', expected auto, on or off", c->repack);

@@ -162,6 +162,13 @@ void lp_comm_collect(struct lp_comm *comm, const void *mine, size_t n_bytes, voi
     lp_comm_collect_parts(comm, mine, each, all);
 }
 
+void lp_comm_gather(struct lp_comm *comm, float *x, const size_t *n_floats) {
+    uint64_t began_ns;
+    struct lp_err err;
+    if (comm->size == 1 || !begin(comm, &began_ns)) return;
+    end(comm, began_ns, comm->calls->gather(comm, x, n_floats, &err), &err);
+}
+
 void lp_comm_sum(struct lp_comm *comm, float *x, size_t n) {
     uint64_t began_ns;
     struct lp_err err;

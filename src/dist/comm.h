@@ -74,6 +74,8 @@ void lp_comm_collect(struct lp_comm *comm, const void *mine, size_t n_bytes, voi
 // The same with another size for each rank, one behind the other.
 void lp_comm_collect_parts(struct lp_comm *comm, const void *mine, const size_t *n_bytes,
                            void *all);
+// Everyone's part of x to all: [size] runs of n_floats[i] one behind the other, of which rank i has run i.
+void lp_comm_gather(struct lp_comm *comm, float *x, const size_t *n_floats);
 // x[i] = the sum over ranks
 void lp_comm_sum(struct lp_comm *comm, float *x, size_t n);
 void lp_comm_send(struct lp_comm *comm, int32_t to, const void *data, size_t n_bytes);

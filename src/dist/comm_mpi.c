@@ -1,6 +1,7 @@
 // Ranks by MPI. Every call is a non-blocking one that is then waited for here: so that a rank that has
 // nothing to do lets its core go, and one whose peers have gone does not wait forever.
 #include <dlfcn.h>
+#include <limits.h>
 #include <mpi.h>
 #include <sched.h>
 #include <string.h>
@@ -156,6 +157,28 @@ static bool mpi_take(struct lp_comm *comm, int32_t from, void *data, size_t n_by
            finish(c, &request, false, what, err);
 }
 
+static bool mpi_gather(struct lp_comm *comm, float *x, const size_t *n_floats, struct lp_err *err) {
+    struct mpi_comm *c = mpi_of(comm);
+    static const char what[] = "an exchange of rows";
+    int counts[LP_COMM_MAX_SIZE], places[LP_COMM_MAX_SIZE];
+    size_t sum = 0;
+    for (int32_t i = 0; i < comm->size; i++) {
+        places[i] = (int)sum;
+        counts[i] = (int)n_floats[i];
+        sum += n_floats[i];
+        if (sum > INT_MAX) {
+            lp_err_set(err, LP_STATUS_LIMIT, "%zu values of rows, at most %d can be exchanged", sum,
+                       INT_MAX);
+            return false;
+        }
+    }
+    MPI_Request request;
+    return !refused(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x, counts, places,
+                                    MPI_FLOAT, c->mpi, &request),
+                    what, err) &&
+           finish(c, &request, false, what, err);
+}
+
 // ---- sums (R2)
 
 #define SMALL_FLOATS 16384 // up to that all have all and add by themselves, in one exchange
@@ -253,6 +276,7 @@ static void mpi_leave(struct lp_comm *comm) {
 static const struct lp_comm_calls calls = {.share = mpi_share,
                                            .meet = mpi_meet,
                                            .collect = mpi_collect,
+                                           .gather = mpi_gather,
                                            .sum = mpi_sum,
                                            .send = mpi_send,
                                            .take = mpi_take,

@@ -14,6 +14,7 @@ struct lp_comm_calls { // of the library underneath; false: *err says why (R1 is
     bool (*meet)(struct lp_comm *, struct lp_err *err);
     bool (*collect)(struct lp_comm *, const void *mine, const size_t *n_bytes, void *all,
                     struct lp_err *err);
+    bool (*gather)(struct lp_comm *, float *x, const size_t *n_floats, struct lp_err *err);
     bool (*sum)(struct lp_comm *, float *x, size_t n, struct lp_err *err);
     bool (*send)(struct lp_comm *, int32_t to, const void *data, size_t n_bytes,
                  struct lp_err *err);

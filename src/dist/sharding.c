@@ -10,14 +10,25 @@ struct lp_range lp_share(int64_t n, int64_t step, int32_t n_parts, int32_t part)
     return (struct lp_range){first, end - first};
 }
 
+// The number of a name among three; -1: it is none of them.
+static int find_name(const char *const names[3], const char *name) {
+    for (int i = 0; i < 3; i++)
+        if (strcmp(name, names[i]) == 0) return i;
+    return -1;
+}
+
 bool lp_shard_experts_parse(const char *name, enum lp_shard_experts *out) {
     static const char *const names[] = {"auto", "split", "whole"};
-    for (int i = 0; i < 3; i++)
-        if (strcmp(name, names[i]) == 0) {
-            *out = (enum lp_shard_experts)i;
-            return true;
-        }
-    return false;
+    const int i = find_name(names, name);
+    if (i >= 0) *out = (enum lp_shard_experts)i;
+    return i >= 0;
+}
+
+bool lp_attention_parallel_parse(const char *name, enum lp_attention_parallel *out) {
+    static const char *const names[] = {"auto", "heads", "data"};
+    const int i = find_name(names, name);
+    if (i >= 0) *out = (enum lp_attention_parallel)i;
+    return i >= 0;
 }
 
 // The largest number of stages up to n that divides the ranks and has a layer for each.

@@ -3,6 +3,9 @@
 // Ranks form stages, one behind the other, of equally many ranks. A stage has a run of the layers. In
 // it every rank takes all tokens, with some of the attention heads, of the rows and columns of the dense
 // FFNs, and of the routed experts: what they add to the residual stream is summed over them, twice a layer.
+//
+// With data-parallel attention (one stage) every rank has all heads, and runs attention for the sequences whose
+// cache it holds; the stream's rows are then gathered, and the FFNs are as above.
 #ifndef LP_DIST_SHARDING_H
 #define LP_DIST_SHARDING_H
 
@@ -27,10 +30,19 @@ enum lp_shard_experts {
 bool lp_shard_experts_parse(const char *name,
                             enum lp_shard_experts *out); // "auto", "split", "whole"
 
+enum lp_attention_parallel {
+    LP_ATTENTION_PARALLEL_AUTO, // by heads; of a command that knows what memory there is, what fits (cli/)
+    LP_ATTENTION_PARALLEL_HEADS,
+    LP_ATTENTION_PARALLEL_DATA,
+};
+bool lp_attention_parallel_parse(const char *name,
+                                 enum lp_attention_parallel *out); // "auto", "heads", "data"
+
 struct lp_sharding { // of one rank
     int32_t n_stages, stage;
     int32_t n_tensor, tensor; // ranks of a stage, and the number among them
     bool whole_experts;
+    bool data_attention;    // attention is divided by sequences, not by heads
     struct lp_range layers; // of the stage
 };
 

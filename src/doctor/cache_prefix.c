@@ -120,7 +120,7 @@ static lp_status write_pages(struct lp_cache_exam *c, const char *dir, struct lp
     status = lp_cache_run(c, e, &table, c->prompt, 0, c->n, c->n, err);
     if (!status) {
         lp_prefix_insert(e->prefix, &table, c->prompt, c->n, true, true);
-        lp_prefix_save(e->prefix, c->prompt, c->n);
+        lp_prefix_save(e->prefix, 0, c->prompt, c->n);
         lp_store_flush(e->store);
     }
     lp_page_table_release(&table, e->kv);
@@ -138,7 +138,7 @@ static lp_status read_pages(struct lp_cache_exam *c, const char *dir, bool *same
     if (status) return status;
     int64_t want = (c->n - 1) / LP_KV_PAGE_TOKENS, got = 0;
     status = lp_cache_scrub(e, err);
-    if (!status) got = lp_prefix_load(e->prefix, c->prompt, c->n - 1, want);
+    if (!status) got = lp_prefix_load(e->prefix, 0, c->prompt, c->n - 1, want);
     if (!status) status = lp_prefix_attach(e->prefix, &table, c->prompt, c->n, true, &match, err);
     struct lp_cache_way way = {"from a cache directory", "disk cache", how, match.n_tokens};
     snprintf(how, sizeof how, "behind %lld of %lld pages that were read from disk", (long long)got,

@@ -205,7 +205,7 @@ static struct lp_range owners_of(const struct ranks *c, int32_t layer) {
         const int32_t rank = stage * m->part.n_tensor;
         struct lp_err err;
         if (lp_shard_divide(&of, rank, c->size, c->exam->options->pipeline,
-                            c->exam->options->shard_experts, &err))
+                            c->exam->options->shard_experts, LP_ATTENTION_PARALLEL_HEADS, &err))
             break;
         const struct lp_range layers = lp_shard_layers(&of);
         const bool has =

@@ -119,7 +119,8 @@ static lp_status open_weights(limpid_model *m, const limpid_model_options *o, st
                                                  .weight_bytes = left_for_weights(&open, o),
                                                  .ranks = o->ranks ? o->ranks->comm : NULL,
                                                  .n_stages = o->pipeline,
-                                                 .shard_experts = open.shard_experts},
+                                                 .shard_experts = open.shard_experts,
+                                                 .attention = open.attention},
                                err);
     if (!status && o->prefetch && o->ranks)
         status =

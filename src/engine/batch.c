@@ -138,6 +138,15 @@ static void add_part(const limpid_engine *e, struct lp_batch *b, struct lp_seq *
     b->n_draft += seq->n_draft;
 }
 
+// Sequences of one part of the cache go together: a rank has a run of the step's rows.
+static void add_parts(const limpid_engine *e, struct lp_batch *b) {
+    for (int32_t part = 0; part < lp_kv_n_parts(e->kv); part++)
+        for (int32_t i = 0; i < e->sched.n_running; i++) {
+            struct lp_seq *seq = e->sched.running[i];
+            if (seq->n_scheduled > 0 && seq->pages.part == part) add_part(e, b, seq);
+        }
+}
+
 // ---- from logits to tokens
 
 static void fail_part(struct part *p, const struct lp_err *err) {
@@ -302,7 +311,7 @@ static void keep_prefix(limpid_engine *e, const struct part *p) {
     if (e->no_prefix_cache || p->failed || !(p->ended || new_page)) return;
     lp_prefix_insert(e->prefix, &seq->pages, seq->tokens, seq->n_computed, p->ended,
                      seq->draft_whole || e->speculation.n_draft == 0);
-    if (p->ended) lp_prefix_save(e->prefix, seq->tokens, seq->n_computed);
+    if (p->ended) lp_prefix_save(e->prefix, seq->pages.part, seq->tokens, seq->n_computed);
 }
 
 // All parts of a request, whose memory may go with it.
@@ -379,8 +388,7 @@ void lp_batch_run(limpid_engine *e, bool could_draft, bool drafts) {
     b->n_rows = b->n_logits = b->n_parts = 0;
     b->n_answer = b->n_draft = b->n_prompt = b->n_given = 0;
     b->grammar_ns = 0;
-    for (int32_t i = 0; i < e->sched.n_running; i++)
-        if (e->sched.running[i]->n_scheduled > 0) add_part(e, b, e->sched.running[i]);
+    add_parts(e, b);
     trace_schedule(e);
     struct lp_err why;
     lp_status status = lp_engine_reserve_logits(e, b->n_logits, &why);

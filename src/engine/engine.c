@@ -29,7 +29,7 @@ static lp_status open_store(limpid_engine *e, const limpid_engine_options *o,
 static void take_settings(limpid_engine *e, const limpid_engine_options *o,
                           const struct lp_engine_settings *s) {
     e->n_context = s->n_context;
-    e->n_kv_tokens = s->n_kv_tokens;
+    e->n_kv_tokens = s->n_kv_tokens * s->n_kv_parts;
     e->chunk = s->chunk;
     e->max_batch_tokens = s->max_batch_tokens;
     e->max_seqs = s->max_seqs;
@@ -80,7 +80,7 @@ static lp_status take_memory(limpid_engine *e, const limpid_engine_options *o,
                (long long)e->n_context, (long long)w->h.n_context);
     lp_model_kv_layers(w, with_mtp, layers);
     status = lp_kv_new(&e->kv, e->model->dev, layers, lp_model_kv_count(w, with_mtp), s->kv_type,
-                       e->n_kv_tokens, err);
+                       s->n_kv_tokens, err);
     if (!status)
         status =
             lp_runner_new(&e->runner, w, e->kv, e->max_batch_tokens, e->n_context, with_mtp, err);
@@ -101,7 +101,7 @@ static lp_status set_up(limpid_engine *e, const limpid_engine_options *o, struct
     if (!status) lp_runner_fix_results(e->runner, o->deterministic);
     if (!status && !follows(e)) status = open_store(e, o, &s, err);
     if (!status) status = lp_prefix_new(&e->prefix, e->kv, e->store, err);
-    if (!status) status = lp_sched_init(&e->sched, e->max_seqs, err);
+    if (!status) status = lp_sched_init(&e->sched, e->max_seqs, lp_kv_n_parts(e->kv), err);
     if (!status) status = lp_batch_new(&e->batch, e, err);
     if (!status) status = lp_engine_open_trace(e, o->trace_path, err);
     e->live.pages = e->live.pages_free = status ? 0 : lp_kv_n_pages(e->kv);
@@ -179,10 +179,22 @@ lp_status lp_engine_reserve_logits(limpid_engine *e, int64_t n_rows, struct lp_e
     return LP_OK;
 }
 
+int32_t lp_engine_roomiest_part(const limpid_engine *e) {
+    int32_t best = 0;
+    int64_t most = -1;
+    for (int32_t i = 0; i < lp_kv_n_parts(e->kv); i++) {
+        const int64_t room = lp_kv_n_free_in(e->kv, i) + lp_kv_n_idle_in(e->kv, i);
+        if (room > most) best = i;
+        if (room > most) most = room;
+    }
+    return best;
+}
+
 lp_status lp_engine_grow(limpid_engine *e, struct lp_page_table *table, int64_t n_tokens,
                          struct lp_err *err) {
     int64_t need = lp_kv_pages_of(n_tokens) - table->n_pages;
-    if (need > lp_kv_n_free(e->kv)) lp_prefix_make_room(e->prefix, need);
+    if (need > lp_kv_n_free_in(e->kv, table->part))
+        lp_prefix_make_room(e->prefix, table->part, need);
     return lp_page_table_grow(table, e->kv, n_tokens, err);
 }
 

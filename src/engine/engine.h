@@ -107,13 +107,15 @@ struct limpid_sequence {
 
 // Options with their defaults filled in, checked. INVALID names the option. (settings.c)
 struct lp_engine_settings {
-    int64_t n_context, n_kv_tokens, chunk, max_batch_tokens;
+    int64_t n_context, chunk, max_batch_tokens;
+    int64_t n_kv_tokens; // of the cache that is here; with several parts each has as many
+    int32_t n_kv_parts;
     int32_t max_seqs, max_queue, speculate;
     lp_type kv_type;
     enum lp_route_force force;
 };
 lp_status lp_engine_settings_of(struct lp_engine_settings *out, const struct lp_hparams *h,
-                                bool has_mtp, const struct lp_device *dev,
+                                bool has_mtp, const struct lp_device *dev, int32_t n_kv_parts,
                                 const limpid_engine_options *options, struct lp_err *err);
 int64_t lp_engine_default_chunk(const struct lp_device *dev);
 lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *model,
@@ -143,7 +145,9 @@ void lp_engine_end_request(limpid_engine *engine, limpid_request *request,
 
 // Room for n_rows rows of logits on the host.
 lp_status lp_engine_reserve_logits(limpid_engine *engine, int64_t n_rows, struct lp_err *err);
-// Grows a table, evicting cached prefixes for it. LIMIT when the pool has no more.
+// The part of the cache with the most pages that no sequence holds, for a sequence of which nothing is known.
+int32_t lp_engine_roomiest_part(const limpid_engine *engine);
+// Grows a table, evicting cached prefixes for it. LIMIT when its part of the pool has no more.
 lp_status lp_engine_grow(limpid_engine *engine, struct lp_page_table *table, int64_t n_tokens,
                          struct lp_err *err);
 

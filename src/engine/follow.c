@@ -61,11 +61,16 @@ int lp_ranks_threads(const limpid_ranks *r, int n_cpus) {
 // ---- options as bytes
 
 static const size_t model_texts[] = {
-    offsetof(limpid_model_options, backend),       offsetof(limpid_model_options, cpu_level),
-    offsetof(limpid_model_options, pin),           offsetof(limpid_model_options, huge_pages),
-    offsetof(limpid_model_options, repack),        offsetof(limpid_model_options, load),
-    offsetof(limpid_model_options, experts),       offsetof(limpid_model_options, expert_profile),
+    offsetof(limpid_model_options, backend),
+    offsetof(limpid_model_options, cpu_level),
+    offsetof(limpid_model_options, pin),
+    offsetof(limpid_model_options, huge_pages),
+    offsetof(limpid_model_options, repack),
+    offsetof(limpid_model_options, load),
+    offsetof(limpid_model_options, experts),
+    offsetof(limpid_model_options, expert_profile),
     offsetof(limpid_model_options, shard_experts),
+    offsetof(limpid_model_options, attention_parallel),
 };
 static const size_t engine_texts[] = {
     offsetof(limpid_engine_options, kv_type),

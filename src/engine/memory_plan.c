@@ -44,7 +44,7 @@ static lp_status plan_plain(limpid_memory_plan *out, const struct lp_hparams *h,
                                 .step_buffers = plan.step_bytes + host_bytes(s, h),
                                 .available = lp_memory_available(),
                                 .n_context = s->n_context,
-                                .n_kv_tokens = s->n_kv_tokens,
+                                .n_kv_tokens = s->n_kv_tokens * s->n_kv_parts,
                                 .max_batch_tokens = s->max_batch_tokens};
     return LP_OK;
 }
@@ -176,11 +176,12 @@ static lp_status divide_by_ranks(limpid_memory_plan *plan, const struct outline 
     const uint64_t n_here = (uint64_t)lp_comm_local_size(ranks);
     struct lp_rank_plan whole, *plans = lp_alloc((size_t)size, sizeof *plans);
     if (!plans) return lp_err_memory(err, (size_t)size * sizeof *plans, "a plan of the ranks");
-    lp_status status = lp_rank_plan_make(plans, size, model->pipeline, x->open.shard_experts, &x->h,
-                                         &x->binding, x->dev, kv_type, err);
+    lp_status status =
+        lp_rank_plan_make(plans, size, model->pipeline, x->open.shard_experts, x->open.attention,
+                          &x->h, &x->binding, x->dev, kv_type, err);
     if (!status)
-        status = lp_rank_plan_make(&whole, 1, 1, x->open.shard_experts, &x->h, &x->binding, x->dev,
-                                   kv_type, err);
+        status = lp_rank_plan_make(&whole, 1, 1, x->open.shard_experts, x->open.attention, &x->h,
+                                   &x->binding, x->dev, kv_type, err);
     if (!status) {
         const struct shares shares = shares_of(plans, ranks);
         const bool all = shares.weight_bytes >= whole.weight_bytes;
@@ -202,7 +203,10 @@ static lp_status plan_outline(limpid_memory_plan *out, const struct outline *x,
                               const limpid_model_options *model,
                               const limpid_engine_options *engine, struct lp_err *err) {
     struct lp_engine_settings s;
-    lp_status status = lp_engine_settings_of(&s, &x->h, x->binding.has_mtp, x->dev, engine, err);
+    const bool data = model->ranks && x->open.attention == LP_ATTENTION_PARALLEL_DATA;
+    const int32_t n_parts = data ? lp_comm_size(model->ranks->comm) : 1;
+    lp_status status =
+        lp_engine_settings_of(&s, &x->h, x->binding.has_mtp, x->dev, n_parts, engine, err);
     const uint64_t most = x->dev->backend->host_memory ? lp_memory_available() : 0;
     if (!status) status = plan_plain(out, &x->h, &x->binding, x->dev, &s, most, err);
     if (!status && model->prefetch && !model->ranks) status = add_prefetch(out, x, err);

@@ -74,12 +74,16 @@ static lp_status read_division(const limpid_model_options *o, struct lp_open_opt
 }
 
 // What several ranks cannot do yet, or what only they can.
-static lp_status read_ranks(const limpid_model_options *o, enum lp_shard_experts *experts,
+static lp_status read_ranks(const limpid_model_options *o, struct lp_open_options *out,
                             struct lp_err *err) {
-    const char *name = o->shard_experts ? o->shard_experts : "auto";
-    if (!lp_shard_experts_parse(name, experts))
+    const char *name = o->shard_experts ? o->shard_experts : "auto",
+               *attention = o->attention_parallel ? o->attention_parallel : "auto";
+    if (!lp_shard_experts_parse(name, &out->shard_experts))
         return lp_err_set(err, LP_STATUS_INVALID,
                           "shard_experts is '%s', expected auto, split or whole", name);
+    if (!lp_attention_parallel_parse(attention, &out->attention))
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "attention_parallel is '%s', expected auto, heads or data", attention);
     if (!o->ranks && o->pipeline > 1)
         return lp_err_set(err, LP_STATUS_INVALID,
                           "a pipeline of %d stages needs several ranks; start them with --ranks or "
@@ -118,7 +122,7 @@ lp_status lp_open_options_read(struct lp_open_options *out, const limpid_model_o
     if (!status) status = read_huge_pages(o, &out->huge_pages, err);
     if (!status) status = read_load(o, &out->dummy, err);
     if (!status) status = read_division(o, out, err);
-    if (!status) status = read_ranks(o, &out->shard_experts, err);
+    if (!status) status = read_ranks(o, out, err);
     if (!status && o->prefetch && is_folder)
         status = lp_err_set(err, LP_STATUS_UNSUPPORTED,
                             "a model folder cannot be read ahead; convert it to a GGUF file first "

@@ -15,6 +15,7 @@ struct lp_open_options {
     uint64_t vram_bytes; // with it: of the GPU's memory; 0: none for routed experts
     enum lp_huge_pages huge_pages;
     enum lp_shard_experts shard_experts;
+    enum lp_attention_parallel attention;
 };
 
 // Errors: INVALID (names the option, or two that exclude one another), UNSUPPORTED (what a folder

@@ -8,13 +8,16 @@
 #define PROMPT_LOGPROB_ROWS 64 // most rows of a step whose logits all come to the host
 #define DISK_PAGES 8 // most pages that one step reads from the store for a waiting sequence
 
-lp_status lp_sched_init(struct lp_sched *sched, int32_t max_seqs, struct lp_err *err) {
+lp_status lp_sched_init(struct lp_sched *sched, int32_t max_seqs, int32_t n_parts,
+                        struct lp_err *err) {
     *sched = (struct lp_sched){0};
     sched->running = lp_alloc((size_t)max_seqs, sizeof(struct lp_seq *));
     sched->prompts = lp_alloc((size_t)max_seqs, sizeof(struct lp_seq *));
     sched->want = lp_alloc((size_t)max_seqs, sizeof *sched->want);
     sched->got = lp_alloc((size_t)max_seqs, sizeof *sched->got);
-    if (sched->running && sched->prompts && sched->want && sched->got) return LP_OK;
+    sched->promised = lp_alloc((size_t)n_parts, sizeof *sched->promised);
+    if (sched->running && sched->prompts && sched->want && sched->got && sched->promised)
+        return LP_OK;
     lp_sched_release(sched);
     return lp_err_memory(err, (size_t)max_seqs * 4 * sizeof *sched->want, "the scheduler");
 }
@@ -24,6 +27,7 @@ void lp_sched_release(struct lp_sched *sched) {
     lp_free(sched->prompts);
     lp_free(sched->want);
     lp_free(sched->got);
+    lp_free(sched->promised);
     *sched = (struct lp_sched){0};
 }
 
@@ -74,10 +78,17 @@ void lp_sched_remove(struct limpid_engine *e, struct lp_seq *seq) {
     seq->n_scheduled = 0;
 }
 
-// The most junior running sequence gives its pages back and waits again. What it has computed is
-// noted first, so with luck it need not be computed again.
-static void preempt_last(struct limpid_engine *e) {
-    struct lp_seq *seq = e->sched.running[e->sched.n_running - 1];
+// The most junior running sequence behind number i in its part of the cache; NULL: there is none.
+static struct lp_seq *find_junior(const struct limpid_engine *e, int32_t i) {
+    const struct lp_sched *s = &e->sched;
+    for (int32_t k = s->n_running - 1; k > i; k--)
+        if (s->running[k]->pages.part == s->running[i]->pages.part) return s->running[k];
+    return NULL;
+}
+
+// A running sequence gives its pages back and waits again. What it has computed is noted first, so with luck
+// it need not be computed again.
+static void preempt(struct limpid_engine *e, struct lp_seq *seq) {
     if (!e->no_prefix_cache)
         lp_prefix_insert(e->prefix, &seq->pages, seq->tokens, seq->n_computed, false,
                          seq->draft_whole);
@@ -98,11 +109,13 @@ static bool is_ready(const struct lp_seq *seq) { // S6
     return seq->choice == 0 || seq->request->prompt_done;
 }
 
-// Another choice whose prompt this one can share; one that was pre-empted has an answer of its own.
-static const struct lp_seq *forkable(const struct lp_seq *seq) {
+// Another choice in that part of the cache whose prompt this one can share; one that was pre-empted has an answer
+// of its own.
+static const struct lp_seq *forkable(const struct lp_seq *seq, int32_t part) {
     const struct limpid_request *r = seq->request;
     for (int32_t i = 0; i < r->n && seq->n_tokens == seq->n_prompt; i++)
-        if (r->seqs[i].state == LP_SEQ_RUNNING && r->seqs[i].n_computed >= r->seqs[i].n_prompt)
+        if (r->seqs[i].state == LP_SEQ_RUNNING && r->seqs[i].pages.part == part &&
+            r->seqs[i].n_computed >= r->seqs[i].n_prompt)
             return &r->seqs[i];
     return NULL;
 }
@@ -118,7 +131,7 @@ static bool needs_whole_prompt(const struct lp_seq *seq) {
 static lp_status take_known(struct limpid_engine *e, struct lp_seq *seq, const char **source,
                             struct lp_err *err) {
     bool drafts = e->speculation.on;
-    const struct lp_seq *sibling = forkable(seq);
+    const struct lp_seq *sibling = forkable(seq, seq->pages.part);
     int64_t n = drafts ? seq->n_tokens : seq->n_tokens - 1;
     struct lp_prefix_match match = {.has_draft = drafts};
     lp_status status = LP_OK;
@@ -135,24 +148,77 @@ static lp_status take_known(struct limpid_engine *e, struct lp_seq *seq, const c
     return LP_OK;
 }
 
-// Are there pages for all its tokens and the next (S5)? Cached prefixes may go for it.
-static bool fits(const struct limpid_engine *e, const struct lp_seq *seq) {
-    int64_t n_shared = 0, n_free = lp_kv_n_free(e->kv);
-    int64_t need =
-        lp_kv_pages_of(seq->n_tokens + 1 + (e->speculation.on ? e->speculation.n_draft : 0));
-    if (need <= n_free) return true;
-    if (forkable(seq)) // the page of the last token is never shared
-        n_shared = (seq->n_prompt - 1) / LP_KV_PAGE_TOKENS;
-    else if (!e->no_prefix_cache && !needs_whole_prompt(seq))
-        lp_prefix_peek(e->prefix, seq->tokens, seq->n_tokens - 1, &n_shared);
-    return need - n_shared <= n_free + lp_prefix_n_idle(e->prefix);
+// Pages for all its tokens and the next (S5).
+static int64_t pages_for(const struct limpid_engine *e, const struct lp_seq *seq) {
+    return lp_kv_pages_of(seq->n_tokens + 1 + (e->speculation.on ? e->speculation.n_draft : 0));
+}
+
+// How many of its tokens are known in a part; *n_shared: whole pages of them that somebody uses.
+static int64_t look_up(const struct limpid_engine *e, const struct lp_seq *seq, int32_t part,
+                       int64_t *n_shared) {
+    *n_shared = 0;
+    if (forkable(seq, part)) { // the page of the last token is never shared
+        *n_shared = (seq->n_prompt - 1) / LP_KV_PAGE_TOKENS;
+        return seq->n_prompt - 1;
+    }
+    if (e->no_prefix_cache || needs_whole_prompt(seq)) return 0;
+    return lp_prefix_peek(e->prefix, part, seq->tokens, seq->n_tokens - 1, n_shared);
+}
+
+// S7. A known page is worth more than one that is free: it need not be computed. But the ranks whose parts these are
+// run side by side, so a prefix that all requests have in common is not to bring all of them to one.
+#define KNOWN_WORTH 8
+
+int64_t lp_sched_part_worth(int64_t n_known, int64_t n_room) {
+    return n_known / LP_KV_PAGE_TOKENS * KNOWN_WORTH + n_room;
+}
+
+// Sequences that were admitted and have not got all their pages yet count as if they had: those of one plan would
+// all go to the same part. (Where there is one part they are pre-empted if it comes to it.)
+static void count_promised(struct limpid_engine *e) {
+    struct lp_sched *s = &e->sched;
+    const int32_t n_parts = lp_kv_n_parts(e->kv);
+    for (int32_t i = 0; i < n_parts; i++) s->promised[i] = 0;
+    for (int32_t i = 0; i < s->n_running && n_parts > 1; i++) {
+        const int64_t left = pages_for(e, s->running[i]) - s->running[i]->pages.n_pages;
+        if (left > 0) s->promised[s->running[i]->pages.part] += left;
+    }
+}
+
+// Whether there are pages for it in a part (cached prefixes may go for it), and what the part is worth to it.
+static bool fits(const struct limpid_engine *e, const struct lp_seq *seq, int32_t part,
+                 int64_t *worth) {
+    const int64_t promised = e->sched.promised[part],
+                  n_free = lp_kv_n_free_in(e->kv, part) - promised, need = pages_for(e, seq);
+    int64_t n_shared;
+    *worth = 0;
+    if (lp_kv_n_parts(e->kv) == 1 && need <= n_free) return true;
+    const int64_t n_known = look_up(e, seq, part, &n_shared),
+                  room = n_free + lp_kv_n_idle_in(e->kv, part);
+    *worth = lp_sched_part_worth(n_known, room);
+    return need <= n_free || need - n_shared <= room;
+}
+
+// The part that a waiting sequence would run in: one that it fits into, if there is any, then the worthiest.
+static bool choose_part(struct limpid_engine *e, struct lp_seq *seq) {
+    bool any = false;
+    int64_t most = 0, worth;
+    count_promised(e);
+    for (int32_t part = 0; part < lp_kv_n_parts(e->kv); part++) {
+        const bool fit = fits(e, seq, part, &worth);
+        if (part > 0 && (fit == any ? worth <= most : any)) continue;
+        any = fit;
+        most = worth;
+        seq->pages.part = part;
+    }
+    return any;
 }
 
 // False: more pages are to come from disk, in later steps, while others run.
 static bool load_from_disk(struct limpid_engine *e, struct lp_seq *seq) {
     int64_t n = DISK_PAGES;
     while (n == DISK_PAGES && e->store && !e->no_prefix_cache && !needs_whole_prompt(seq)) {
-        n = lp_prefix_load(e->prefix, seq->tokens, seq->n_tokens - 1, DISK_PAGES);
+        n = lp_prefix_load(e->prefix, seq->pages.part, seq->tokens, seq->n_tokens - 1, DISK_PAGES);
         if (!seq->was_admitted) seq->n_cached_disk += n * LP_KV_PAGE_TOKENS;
         if (n == DISK_PAGES && e->sched.n_running > 0) return false;
     }
@@ -186,7 +252,7 @@ static void admit_waiting(struct limpid_engine *e) {
     for (; seq && e->sched.n_running < e->max_seqs; seq = next) {
         next = seq->next;
         if (!is_ready(seq)) continue;
-        if (e->sched.n_running > 0 && !fits(e, seq)) return;
+        if (!choose_part(e, seq) && e->sched.n_running > 0) return;
         if (!load_from_disk(e, seq)) return;
         admit(e, seq);
     }
@@ -264,12 +330,13 @@ static lp_status give_pages(struct limpid_engine *e, int32_t i, struct lp_err *e
         lp_status status =
             lp_engine_grow(e, &seq->pages, seq->n_computed + seq->n_scheduled + ahead, err);
         if (status != LP_STATUS_LIMIT) return status;
-        if (s->n_running - 1 > i) {
-            preempt_last(e);
+        struct lp_seq *junior = find_junior(e, i);
+        if (junior) {
+            preempt(e, junior);
             continue;
         }
-        int64_t room = (seq->pages.n_pages + lp_kv_n_free(e->kv)) * LP_KV_PAGE_TOKENS -
-                       seq->n_computed - ahead;
+        const int64_t n_free = lp_kv_n_free_in(e->kv, seq->pages.part);
+        int64_t room = (seq->pages.n_pages + n_free) * LP_KV_PAGE_TOKENS - seq->n_computed - ahead;
         if (room <= 0 || seq->n_scheduled <= 1) break;
         seq->n_draft = 0;
         seq->n_scheduled = left(seq) == 1 ? 1 : room < seq->n_scheduled ? room : seq->n_scheduled;

@@ -17,10 +17,13 @@
 //   S4. When pages are short, cached prefixes go first, then the pages of the most junior running
 //       sequence (pre-emption: it waits again, its tokens are kept and computed anew). Nobody takes
 //       pages from a senior, so the most senior sequence always advances: no deadlock, no livelock.
+//       In a cache of several parts all this is so in each of them.
 //   S5. A waiting sequence is admitted in order of seniority when there are pages for all its
 //       tokens, or when nothing runs. If nothing runs and the first one cannot be admitted, it
 //       fails: the engine is never idle with a queue.
 //   S6. The choices of a request wait until the first one's prompt is computed, and share it.
+//   S7. A sequence runs in one part of the cache, chosen as it is admitted among those that have pages for
+//       it: by what is known of its tokens there, and the pages that nobody uses.
 #ifndef LP_ENGINE_SCHED_H
 #define LP_ENGINE_SCHED_H
 
@@ -71,9 +74,12 @@ struct lp_sched {
     int64_t n_answers;       // of the last plan: running sequences with one token left
     struct lp_seq **prompts; // [max_seqs], scratch of a plan, as are the next two
     int64_t *want, *got;
+    int64_t *
+        promised; // [parts of the cache]: pages that running sequences have still to take, as of a plan
 };
 
-lp_status lp_sched_init(struct lp_sched *sched, int32_t max_seqs, struct lp_err *err);
+lp_status lp_sched_init(struct lp_sched *sched, int32_t max_seqs, int32_t n_parts,
+                        struct lp_err *err);
 void lp_sched_release(struct lp_sched *sched);
 
 void lp_sched_enqueue(struct lp_sched *sched, struct lp_seq *seq); // NEW or pre-empted -> WAITING
@@ -89,6 +95,10 @@ int64_t lp_sched_plan(struct limpid_engine *engine, bool drafts, struct lp_seq *
 
 // Whether a running sequence has one token left: a step that could verify drafts.
 bool lp_sched_has_answers(const struct lp_sched *sched);
+
+// S7. What a part of the cache is worth to a sequence: n_known of its tokens are known there, and n_room of the
+// part's pages are nobody's. The largest is chosen.
+int64_t lp_sched_part_worth(int64_t n_known, int64_t n_room);
 
 // Splits a budget among prompts that want want[0..n) tokens, the most senior first (S2).
 void lp_sched_share(int64_t budget, const int64_t *want, int32_t n, int64_t *got);

@@ -7,7 +7,8 @@
 // machinery of pages, chunks and batches. The state is compared too, since the prompt is shorter than
 // an indexer's top-k: lost indexer keys change no logits yet. Pages are cleared before each way, or
 // what an earlier one left behind would stand in for what this one loses. The other form of attention
-// is compared within the same steps, layer by layer (selfcheck_routes.h).
+// is compared within the same steps, layer by layer (selfcheck_routes.h). Where ranks have sequences of their own,
+// each part of the cache is checked, and must leave and give what the first does.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -34,6 +35,7 @@ struct check {
     int32_t *tokens; // [n]
     int32_t *other;  // [n]: begins with the first n_alike of them
     int64_t n, n_alike;
+    int32_t part;                // of the cache, that is being checked
     float *expected, *got;       // [n_vocab]
     struct lp_cache_state state; // of the prompt whole
     struct lp_route_check routes;
@@ -72,7 +74,7 @@ static lp_status run(struct check *c, struct lp_page_table *table, const int32_t
 
 // As run, and the form of attention that the steps do not take is compared with them.
 static lp_status run_routes(struct check *c, struct lp_page_table *table, int64_t chunk) {
-    c->compares_routes = true;
+    c->compares_routes = c->part == 0; // of what is computed here
     lp_status status = run(c, table, c->tokens, 0, c->n, chunk);
     c->compares_routes = false;
     return status;
@@ -80,12 +82,13 @@ static lp_status run_routes(struct check *c, struct lp_page_table *table, int64_
 
 // Clears the pages that the next way may take.
 static lp_status clear_pages(struct check *c) {
-    struct lp_page_table table = {0};
+    struct lp_page_table table = {.part = c->part};
     size_t page_bytes = lp_kv_page_bytes(c->e->kv);
     int64_t n = 2 * lp_kv_pages_of(c->n);
     void *zeros = lp_alloc(1, page_bytes);
     if (!zeros) return lp_err_memory(c->err, page_bytes, "the self-check");
-    if (n > lp_kv_n_free(c->e->kv)) n = lp_kv_n_free(c->e->kv);
+    const int64_t n_free = lp_kv_n_free_in(c->e->kv, c->part);
+    if (n > n_free) n = n_free;
     lp_status status = lp_page_table_grow(&table, c->e->kv, n * LP_KV_PAGE_TOKENS, c->err);
     for (int64_t i = 0; i < table.n_pages; i++) lp_kv_page_write(c->e->kv, table.pages[i], zeros);
     lp_page_table_release(&table, c->e->kv);
@@ -140,7 +143,7 @@ static lp_status compare(struct check *c, const struct lp_page_table *table, con
 // ---- the ways
 
 static lp_status check_chunks(struct check *c) {
-    struct lp_page_table table = {0};
+    struct lp_page_table table = {.part = c->part};
     lp_status status = clear_pages(c);
     if (!status) status = run_routes(c, &table, c->n > 2 * CHUNK ? CHUNK : (c->n + 1) / 2);
     if (!status) status = compare(c, &table, "in chunks");
@@ -150,7 +153,7 @@ static lp_status check_chunks(struct check *c) {
 
 // Beside another sequence in the same step.
 static lp_status check_beside(struct check *c) {
-    struct lp_page_table tables[2] = {{0}, {0}};
+    struct lp_page_table tables[2] = {{.part = c->part}, {.part = c->part}};
     int64_t n_other = (c->n + 1) / 2;
     c->beside = n_other + c->n <= c->e->max_batch_tokens;
     if (!c->beside) return LP_OK;
@@ -173,7 +176,7 @@ static lp_status check_beside(struct check *c) {
 
 // Behind the part of another prompt that begins alike, which ends within a page.
 static lp_status check_cached(struct check *c) {
-    struct lp_page_table source = {0}, table = {0};
+    struct lp_page_table source = {.part = c->part}, table = {.part = c->part};
     struct lp_prefix_match match;
     if (c->n_alike < 1) return LP_OK;
     lp_status status = clear_pages(c);
@@ -191,7 +194,7 @@ static lp_status check_cached(struct check *c) {
 
 // Behind all but one of its tokens.
 static lp_status check_repeated(struct check *c, const struct lp_page_table *whole) {
-    struct lp_page_table table = {0};
+    struct lp_page_table table = {.part = c->part};
     struct lp_prefix_match match;
     lp_status status = clear_pages(c);
     lp_prefix_insert(c->e->prefix, whole, c->tokens, c->n, true, false);
@@ -206,7 +209,7 @@ static lp_status check_repeated(struct check *c, const struct lp_page_table *who
 
 // Pages written and read as those of --cache-dir are.
 static lp_status check_disk(struct check *c, const struct lp_page_table *whole) {
-    struct lp_page_table table = {0};
+    struct lp_page_table table = {.part = c->part};
     if (!c->e->store) return LP_OK;
     void *payload = lp_alloc(1, lp_kv_page_bytes(c->e->kv));
     if (!payload) return lp_err_memory(c->err, lp_kv_page_bytes(c->e->kv), "the self-check");
@@ -223,7 +226,7 @@ static lp_status check_disk(struct check *c, const struct lp_page_table *whole) 
 }
 
 static lp_status check_singles(struct check *c) {
-    struct lp_page_table table = {0};
+    struct lp_page_table table = {.part = c->part};
     int64_t n_single = c->n - 1 < N_SINGLE ? c->n - 1 : N_SINGLE;
     lp_status status = clear_pages(c);
     if (!status) status = run(c, &table, c->tokens, 0, c->n - n_single, c->n);
@@ -234,12 +237,15 @@ static lp_status check_singles(struct check *c) {
 }
 
 static lp_status check_ways(struct check *c) {
-    struct lp_page_table whole = {0};
+    struct lp_page_table whole = {.part = c->part};
     size_t n_vocab = (size_t)c->e->model->weights->h.n_vocab;
     lp_status status = clear_pages(c);
     if (!status) status = run_routes(c, &whole, c->n);
-    if (!status) memcpy(c->expected, c->got, n_vocab * sizeof *c->got);
-    if (!status) status = lp_cache_state_read(&c->state, c->e->kv, &whole, c->n, c->err);
+    if (!status && c->part > 0) status = compare(c, &whole, "on another rank");
+    if (!status && c->part == 0) {
+        memcpy(c->expected, c->got, n_vocab * sizeof *c->got);
+        status = lp_cache_state_read(&c->state, c->e->kv, &whole, c->n, c->err);
+    }
     if (!status) status = check_disk(c, &whole);
     if (!status) status = check_repeated(c, &whole);
     lp_page_table_release(&whole, c->e->kv);
@@ -299,7 +305,7 @@ static uint64_t work_ns(const limpid_model *m) {
 static lp_status measure(struct check *c, int64_t n, uint64_t *token_ns) {
     lp_status status = LP_OK;
     for (int i = 0; i < 3 && !status; i++) {
-        struct lp_page_table table = {0};
+        struct lp_page_table table = {.part = c->part};
         uint64_t start = lp_clock_ns(), began = work_ns(c->e->model);
         status = run(c, &table, c->tokens, 0, n, n);
         uint64_t wall = lp_clock_ns() - start, work = work_ns(c->e->model) - began;
@@ -316,14 +322,14 @@ static lp_status measure(struct check *c, int64_t n, uint64_t *token_ns) {
 static lp_status choose_prompt(struct check *c, bool full) {
     lp_status status = LP_OK;
     uint64_t token_ns = full ? 1 : UINT64_MAX;
-    int64_t n_pages = lp_kv_n_pages(c->e->kv), most = MAX_PROMPT;
+    int64_t n_pages = lp_kv_part_pages(c->e->kv), most = MAX_PROMPT;
     if (most > c->e->n_context) most = c->e->n_context;
     if (most > n_pages / 2 * LP_KV_PAGE_TOKENS) most = n_pages / 2 * LP_KV_PAGE_TOKENS;
     draw_tokens(c);
     if (!full) status = measure(c, 1, &token_ns);
     if (!status && !full && token_ns < QUICK_NS && most >= BATCH)
         status = measure(c, BATCH, &token_ns);
-    c->n = (int64_t)(TIME_NS / token_ns / N_RUNS);
+    c->n = (int64_t)(TIME_NS / token_ns / N_RUNS) / lp_kv_n_parts(c->e->kv);
     if (c->n < MIN_PROMPT) c->n = MIN_PROMPT;
     if (c->n > most) c->n = most;
     draw_other(c);
@@ -379,7 +385,7 @@ limpid_status limpid_engine_self_check(limpid_engine *e, bool full, char **repor
     uint64_t next_step = lp_runner_next_step(e->runner);
     struct lp_route_counts routes = lp_runner_route_counts(e->runner);
     if (!status) status = choose_prompt(&c, full);
-    if (!status) status = check_ways(&c);
+    for (c.part = 0; c.part < lp_kv_n_parts(e->kv) && !status; c.part++) status = check_ways(&c);
     if (!status) status = check_routes(&c);
     lp_runner_set_counts(e->runner, next_step, routes);
     lp_engine_give_turn(e);

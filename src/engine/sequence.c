@@ -112,6 +112,7 @@ static int64_t choose_rows(const limpid_sequence *s, int64_t n, int want,
 static lp_status run_step(limpid_sequence *s, const int32_t *tokens, int64_t n, int want,
                           struct watcher *w, int32_t *rows, struct lp_err *err) {
     limpid_engine *e = s->engine;
+    if (s->pages.n_pages == 0) s->pages.part = lp_engine_roomiest_part(e);
     lp_status status = lp_engine_grow(e, &s->pages, s->n_tokens + n, err);
     if (status) return status;
     int64_t n_logits = choose_rows(s, n, want, w->watch ? w->watch->probes : NULL, rows);

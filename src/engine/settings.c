@@ -67,6 +67,8 @@ static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
     s->max_queue = o->max_queue;
     s->speculate = o->speculate;
     s->n_kv_tokens = or_default(o->n_kv_tokens, s->n_context);
+    const int64_t share =
+        lp_kv_pages_of((s->n_kv_tokens + s->n_kv_parts - 1) / s->n_kv_parts) * LP_KV_PAGE_TOKENS;
     if (s->max_batch_tokens < s->max_seqs)
         return lp_err_set(
             err, LP_STATUS_INVALID,
@@ -78,6 +80,8 @@ static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
                           "the KV cache of %lld tokens is smaller than the context of %lld; raise "
                           "--kv-tokens or lower --ctx",
                           (long long)s->n_kv_tokens, (long long)s->n_context);
+    // A sequence lies in one part, so each has room for the longest.
+    if (s->n_kv_parts > 1) s->n_kv_tokens = share > s->n_context ? share : s->n_context;
     // One page for the copy of a shared one; and what drafts reach ahead.
     s->n_kv_tokens += LP_KV_PAGE_TOKENS;
     if (s->speculate) s->n_kv_tokens += LP_KV_PAGE_TOKENS;
@@ -85,9 +89,9 @@ static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
 }
 
 lp_status lp_engine_settings_of(struct lp_engine_settings *out, const struct lp_hparams *h,
-                                bool has_mtp, const struct lp_device *dev,
+                                bool has_mtp, const struct lp_device *dev, int32_t n_kv_parts,
                                 const limpid_engine_options *o, struct lp_err *err) {
-    *out = (struct lp_engine_settings){.kv_type = LP_TYPE_F16};
+    *out = (struct lp_engine_settings){.kv_type = LP_TYPE_F16, .n_kv_parts = n_kv_parts};
     const struct {
         const char *name;
         int64_t value, max;
@@ -116,7 +120,8 @@ lp_status lp_engine_settings_of(struct lp_engine_settings *out, const struct lp_
 lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *m,
                                   const limpid_engine_options *o, struct lp_err *err) {
     if (m->weights)
-        return lp_engine_settings_of(out, &m->weights->h, m->weights->has_mtp, m->dev, o, err);
+        return lp_engine_settings_of(out, &m->weights->h, m->weights->has_mtp, m->dev,
+                                     lp_shard_cache_parts(m->weights), o, err);
     return lp_err_set(err, LP_STATUS_INVALID,
                       "the model was opened with vocab_only; it cannot run");
 }
@@ -153,7 +158,8 @@ lp_status lp_engine_fingerprint(struct lp_page_key *out, const limpid_model *m,
                           o->deterministic,
                           s->speculate > 0,
                           (uint64_t)m->weights->h.n_layers,
-                          (uint64_t)m->weights->part.n_tensor, // who has what of a page
+                          (uint64_t)m->weights->part.n_tensor | // who has what of a page
+                              (uint64_t)m->weights->part.data_attention << 32,
                           (uint64_t)m->weights->part.n_stages,
                           lp_gguf_file_bytes(m->gguf)};
     add(hash, numbers, sizeof numbers);

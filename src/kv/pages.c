@@ -6,16 +6,23 @@
 #include "base/checked.h"
 #include "base/fault.h"
 
+struct part { // of the pool
+    int64_t n_free, n_idle;
+};
+
 struct lp_kv {
     struct lp_device *dev;
     struct lp_kv_layer *layers;
     int32_t n_layers;
     lp_type type;
     void **base; // [n_layers * LP_KV_N_KINDS], NULL where the layer has no such state
-    int32_t *free_pages, *refs; // [n_pages]
-    bool *cached;               // [n_pages]
-    int64_t n_free, n_pages, n_idle;
-    size_t page_bytes; // of all layers and kinds
+    int32_t *free_pages,
+        *refs;    // [n_pages]; free_pages: a stack for each part, one behind the other
+    bool *cached; // [n_pages]
+    int64_t part_pages, n_pages;
+    int32_t n_parts;
+    struct part *parts; // [n_parts]
+    size_t page_bytes;  // of all layers and kinds
     struct lp_kv_others others;
 };
 
@@ -98,6 +105,44 @@ static lp_status alloc_states(struct lp_kv *kv, struct lp_err *err) {
     return LP_OK;
 }
 
+static void free_pool(struct lp_kv *kv) {
+    lp_free(kv->free_pages);
+    lp_free(kv->refs);
+    lp_free(kv->cached);
+    lp_free(kv->parts);
+}
+
+// All pages are free.
+static lp_status make_pool(struct lp_kv *kv, int32_t n_parts, struct lp_err *err) {
+    const size_t n = (size_t)kv->part_pages * (size_t)n_parts;
+    kv->free_pages = lp_alloc(n, sizeof *kv->free_pages);
+    kv->refs = lp_alloc(n, sizeof *kv->refs);
+    kv->cached = lp_alloc(n, sizeof *kv->cached);
+    kv->parts = lp_alloc((size_t)n_parts, sizeof *kv->parts);
+    kv->n_parts = n_parts;
+    kv->n_pages = (int64_t)n;
+    if (!kv->free_pages || !kv->refs || !kv->cached || !kv->parts)
+        return lp_err_memory(err, n * sizeof *kv->free_pages, "the page pool");
+    for (int32_t i = 0; i < n_parts; i++) {
+        const int64_t first = i * kv->part_pages;
+        for (int64_t p = 0; p < kv->part_pages; p++) // the lowest number is handed out first
+            kv->free_pages[first + p] = (int32_t)(first + kv->part_pages - 1 - p);
+        kv->parts[i].n_free = kv->part_pages;
+    }
+    return LP_OK;
+}
+
+lp_status lp_kv_set_parts(struct lp_kv *kv, int32_t n_parts, struct lp_err *err) {
+    if (kv->part_pages > INT32_MAX / n_parts)
+        return lp_err_set(
+            err, LP_STATUS_LIMIT,
+            "%d ranks with %lld pages of the KV cache each are more pages than can be "
+            "numbered; lower --kv-tokens",
+            n_parts, (long long)kv->part_pages);
+    free_pool(kv);
+    return make_pool(kv, n_parts, err);
+}
+
 lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_kv_layer *layers,
                     int32_t n_layers, lp_type type, int64_t n_tokens, struct lp_err *err) {
     if (!lp_kv_type_supported(type))
@@ -112,20 +157,15 @@ lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_k
     kv->dev = dev;
     kv->n_layers = n_layers;
     kv->type = type;
-    kv->n_pages = lp_kv_pages_of(n_tokens);
+    kv->n_pages = kv->part_pages = lp_kv_pages_of(n_tokens);
     kv->layers = lp_alloc((size_t)n_layers, sizeof *kv->layers);
     kv->base = lp_alloc((size_t)n_layers * LP_KV_N_KINDS, sizeof *kv->base);
-    kv->free_pages = lp_alloc((size_t)kv->n_pages, sizeof *kv->free_pages);
-    kv->refs = lp_alloc((size_t)kv->n_pages, sizeof *kv->refs);
-    kv->cached = lp_alloc((size_t)kv->n_pages, sizeof *kv->cached);
     lp_status status = LP_OK;
-    if (!kv->layers || !kv->base || !kv->free_pages || !kv->refs || !kv->cached)
-        status = lp_err_memory(err, (size_t)kv->n_pages * sizeof *kv->free_pages, "the page pool");
+    if (!kv->layers || !kv->base)
+        status = lp_err_memory(err, (size_t)n_layers * sizeof *kv->layers, "the KV cache");
+    if (!status) status = make_pool(kv, 1, err);
     if (!status) {
         memcpy(kv->layers, layers, (size_t)n_layers * sizeof *layers);
-        for (int64_t p = 0; p < kv->n_pages; p++) // the lowest number is handed out first
-            kv->free_pages[p] = (int32_t)(kv->n_pages - 1 - p);
-        kv->n_free = kv->n_pages;
         status = check_widths(kv, err);
         if (!status) status = alloc_states(kv, err);
     }
@@ -143,9 +183,7 @@ void lp_kv_free(struct lp_kv *kv) {
         if (kv->base[i]) kv->dev->backend->free(kv->dev, kv->base[i]);
     lp_free(kv->layers);
     lp_free(kv->base);
-    lp_free(kv->free_pages);
-    lp_free(kv->refs);
-    lp_free(kv->cached);
+    free_pool(kv);
     lp_free(kv);
 }
 
@@ -153,13 +191,13 @@ size_t lp_kv_token_bytes(const struct lp_kv *kv) {
     return kv->page_bytes / LP_KV_PAGE_TOKENS;
 }
 size_t lp_kv_bytes(const struct lp_kv *kv) {
-    return kv->page_bytes * (size_t)kv->n_pages;
+    return kv->page_bytes * (size_t)kv->part_pages;
 }
 int64_t lp_kv_capacity_tokens(const struct lp_kv *kv) {
     return kv->n_pages * LP_KV_PAGE_TOKENS;
 }
 int64_t lp_kv_free_tokens(const struct lp_kv *kv) {
-    return kv->n_free * LP_KV_PAGE_TOKENS;
+    return lp_kv_n_free(kv) * LP_KV_PAGE_TOKENS;
 }
 
 lp_type lp_kv_type(const struct lp_kv *kv) {
@@ -168,36 +206,67 @@ lp_type lp_kv_type(const struct lp_kv *kv) {
 int64_t lp_kv_n_pages(const struct lp_kv *kv) {
     return kv->n_pages;
 }
+int32_t lp_kv_n_parts(const struct lp_kv *kv) {
+    return kv->n_parts;
+}
+int64_t lp_kv_part_pages(const struct lp_kv *kv) {
+    return kv->part_pages;
+}
+int32_t lp_kv_part_of(const struct lp_kv *kv, int32_t page) {
+    return (int32_t)(page / kv->part_pages);
+}
+int64_t lp_kv_n_free_in(const struct lp_kv *kv, int32_t part) {
+    return kv->parts[part].n_free;
+}
 int64_t lp_kv_n_free(const struct lp_kv *kv) {
-    return kv->n_free;
+    int64_t sum = 0;
+    for (int32_t i = 0; i < kv->n_parts; i++) sum += kv->parts[i].n_free;
+    return sum;
 }
 int32_t lp_kv_page_refs(const struct lp_kv *kv, int32_t page) {
     return kv->refs[page];
 }
 
-int32_t lp_kv_page_take(struct lp_kv *kv) {
-    if (kv->n_free == 0) return -1;
-    int32_t page = kv->free_pages[--kv->n_free];
+int32_t lp_kv_page_take_in(struct lp_kv *kv, int32_t part) {
+    struct part *p = &kv->parts[part];
+    if (p->n_free == 0) return -1;
+    int32_t page = kv->free_pages[part * kv->part_pages + --p->n_free];
     kv->refs[page] = 1;
     return page;
 }
 
+int32_t lp_kv_page_take(struct lp_kv *kv) {
+    return lp_kv_page_take_in(kv, 0);
+}
+
+static struct part *part_of(const struct lp_kv *kv, int32_t page) {
+    return &kv->parts[lp_kv_part_of(kv, page)];
+}
+
 void lp_kv_page_share(struct lp_kv *kv, int32_t page) {
-    if (++kv->refs[page] == 2) kv->n_idle -= kv->cached[page];
+    if (++kv->refs[page] == 2) part_of(kv, page)->n_idle -= kv->cached[page];
 }
 
 void lp_kv_page_put(struct lp_kv *kv, int32_t page) {
-    if (--kv->refs[page] == 1) kv->n_idle += kv->cached[page];
-    if (kv->refs[page] == 0) kv->free_pages[kv->n_free++] = page;
+    const int32_t part = lp_kv_part_of(kv, page);
+    struct part *p = &kv->parts[part];
+    if (--kv->refs[page] == 1) p->n_idle += kv->cached[page];
+    if (kv->refs[page] == 0) kv->free_pages[part * kv->part_pages + p->n_free++] = page;
 }
 
 void lp_kv_page_set_cached(struct lp_kv *kv, int32_t page, bool cached) {
-    if (kv->refs[page] == 1) kv->n_idle += cached - kv->cached[page];
+    if (kv->refs[page] == 1) part_of(kv, page)->n_idle += cached - kv->cached[page];
     kv->cached[page] = cached;
 }
 
+int64_t lp_kv_n_idle_in(const struct lp_kv *kv, int32_t part) {
+    return kv->parts[part].n_idle;
+}
+
 int64_t lp_kv_n_idle(const struct lp_kv *kv) {
-    return kv->n_idle;
+    int64_t sum = 0;
+    for (int32_t i = 0; i < kv->n_parts; i++) sum += kv->parts[i].n_idle;
+    return sum;
 }
 
 void lp_kv_set_others(struct lp_kv *kv, const struct lp_kv_others *others) {
@@ -221,32 +290,40 @@ static char *page_at(const struct lp_kv *kv, int32_t index, int32_t page, size_t
     return kv->base[index] ? (char *)kv->base[index] + (size_t)page * *bytes : NULL;
 }
 
+// Whether a page's bytes are here, and whether any are on other ranks.
+static bool is_here(const struct lp_kv *kv, int32_t page) {
+    return lp_kv_part_of(kv, page) == 0;
+}
+static bool is_elsewhere(const struct lp_kv *kv, int32_t page) {
+    return kv->others.copy && (kv->n_parts == 1 || !is_here(kv, page));
+}
+
 void lp_kv_page_copy(struct lp_kv *kv, int32_t to, int32_t from) {
     size_t bytes;
-    for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS; i++) {
+    for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS && is_here(kv, to); i++) {
         char *source = page_at(kv, i, from, &bytes);
         if (LP_FAULT("copy-loses-index") && i % LP_KV_N_KINDS == LP_KV_INDEX) continue;
         if (source) kv->dev->backend->copy(kv->dev, page_at(kv, i, to, &bytes), source, bytes);
     }
-    if (kv->others.copy) kv->others.copy(kv->others.user, to, from);
+    if (is_elsewhere(kv, to)) kv->others.copy(kv->others.user, to, from);
 }
 
 bool lp_kv_page_read(const struct lp_kv *kv, int32_t page, void *out) {
     size_t bytes;
     char *at = out;
-    for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS; i++) {
+    for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS && is_here(kv, page); i++) {
         const char *source = page_at(kv, i, page, &bytes);
         if (!source) continue;
         kv->dev->backend->read(kv->dev, at, source, bytes);
         at += bytes;
     }
-    return !kv->others.read || kv->others.read(kv->others.user, page, at);
+    return !is_elsewhere(kv, page) || kv->others.read(kv->others.user, page, at);
 }
 
 void lp_kv_page_write(struct lp_kv *kv, int32_t page, const void *in) {
     size_t bytes;
     const char *at = in;
-    for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS; i++) {
+    for (int32_t i = 0; i < kv->n_layers * LP_KV_N_KINDS && is_here(kv, page); i++) {
         char *to = page_at(kv, i, page, &bytes);
         if (!to) continue;
         bool lost = (LP_FAULT("disk-loses-index") && i % LP_KV_N_KINDS == LP_KV_INDEX) ||
@@ -254,7 +331,7 @@ void lp_kv_page_write(struct lp_kv *kv, int32_t page, const void *in) {
         if (!lost) kv->dev->backend->write(kv->dev, to, at, bytes);
         at += bytes;
     }
-    if (kv->others.write) kv->others.write(kv->others.user, page, in);
+    if (is_elsewhere(kv, page)) kv->others.write(kv->others.user, page, in);
 }
 
 // Room for n page numbers on the host and on the device.
@@ -285,14 +362,15 @@ lp_status lp_page_table_grow(struct lp_page_table *table, struct lp_kv *kv, int6
                              struct lp_err *err) {
     int64_t need = lp_kv_pages_of(n_tokens), first = table->n_pages;
     if (need > first) {
-        if (need - first > kv->n_free)
+        const int64_t n_free = lp_kv_n_free_in(kv, table->part);
+        if (need - first > n_free)
             return lp_err_set(err, LP_STATUS_LIMIT,
                               "the KV cache is full: %lld tokens need %lld pages, %lld are free",
-                              (long long)n_tokens, (long long)(need - first),
-                              (long long)kv->n_free);
+                              (long long)n_tokens, (long long)(need - first), (long long)n_free);
         lp_status status = reserve(table, kv, need, err);
         if (status) return status;
-        while (table->n_pages < need) table->pages[table->n_pages++] = lp_kv_page_take(kv);
+        while (table->n_pages < need)
+            table->pages[table->n_pages++] = lp_kv_page_take_in(kv, table->part);
         if (LP_FAULT("page-table-swap") && first == 2) {
             int32_t page = table->pages[0];
             table->pages[0] = table->pages[1];
@@ -332,9 +410,10 @@ lp_status lp_page_table_mirror(struct lp_page_table *table, struct lp_kv *kv, co
                                int64_t n_pages, int64_t n_tokens, struct lp_err *err) {
     lp_status status = reserve(table, kv, n_pages, err);
     if (status) return status;
-    memcpy(table->pages, pages, (size_t)n_pages * sizeof *pages);
     table->n_pages = n_pages;
     table->n_tokens = n_tokens;
+    if (n_pages == 0) return LP_OK;
+    memcpy(table->pages, pages, (size_t)n_pages * sizeof *pages);
     upload_from(table, kv, 0);
     return LP_OK;
 }

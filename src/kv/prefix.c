@@ -15,11 +15,16 @@ struct node {
     int32_t tokens[LP_KV_PAGE_TOKENS];
 };
 
+struct tree {         // of the pages of one part of the cache
+    struct node root; // no page, no tokens
+    struct node *newest, *oldest;
+};
+
 struct lp_prefix {
     struct lp_kv *kv;
     struct lp_store *store;
-    struct node root; // no page, no tokens
-    struct node *newest, *oldest;
+    struct tree *trees; // [lp_kv_n_parts]
+    int32_t n_trees;
     struct node **slots; // full nodes by key; [n_slots], a power of two
     size_t n_slots;
     int64_t n_nodes;
@@ -38,7 +43,9 @@ lp_status lp_prefix_new(struct lp_prefix **out, struct lp_kv *kv, struct lp_stor
     while ((int64_t)t->n_slots < lp_kv_n_pages(kv)) t->n_slots *= 2;
     t->slots = lp_alloc(t->n_slots, sizeof *t->slots);
     if (store) t->payload = lp_alloc(1, lp_kv_page_bytes(kv));
-    if (!t->slots || (store && !t->payload)) {
+    t->n_trees = lp_kv_n_parts(kv);
+    t->trees = lp_alloc((size_t)t->n_trees, sizeof *t->trees);
+    if (!t->slots || !t->trees || (store && !t->payload)) {
         size_t bytes = t->n_slots * sizeof *t->slots + (store ? lp_kv_page_bytes(kv) : 0);
         lp_prefix_free(t);
         return lp_err_memory(err, bytes, "the prefix cache");
@@ -49,21 +56,31 @@ lp_status lp_prefix_new(struct lp_prefix **out, struct lp_kv *kv, struct lp_stor
 
 // ---- the lists
 
+static struct tree *tree_of(const struct lp_prefix *t, const struct node *n) {
+    return &t->trees[lp_kv_part_of(t->kv, n->page)];
+}
+
+static bool is_root(const struct node *n) {
+    return !n->parent;
+}
+
 static void unlink_use(struct lp_prefix *t, struct node *n) {
-    *(n->newer ? &n->newer->older : &t->newest) = n->older;
-    *(n->older ? &n->older->newer : &t->oldest) = n->newer;
+    struct tree *tree = tree_of(t, n);
+    *(n->newer ? &n->newer->older : &tree->newest) = n->older;
+    *(n->older ? &n->older->newer : &tree->oldest) = n->newer;
 }
 
 static void link_newest(struct lp_prefix *t, struct node *n) {
+    struct tree *tree = tree_of(t, n);
     n->newer = NULL;
-    n->older = t->newest;
-    *(t->newest ? &t->newest->newer : &t->oldest) = n;
-    t->newest = n;
+    n->older = tree->newest;
+    *(tree->newest ? &tree->newest->newer : &tree->oldest) = n;
+    tree->newest = n;
 }
 
 // A path is used from its end to its beginning, so that a parent is never older than its children.
 static void touch_path(struct lp_prefix *t, struct node *n) {
-    for (; n != &t->root; n = n->parent) {
+    for (; !is_root(n); n = n->parent) {
         unlink_use(t, n);
         link_newest(t, n);
     }
@@ -105,7 +122,9 @@ static void drop_subtree(struct lp_prefix *t, struct node *top) {
 
 void lp_prefix_free(struct lp_prefix *t) {
     if (!t) return;
-    while (t->root.first_child) drop_subtree(t, t->root.first_child);
+    for (int32_t i = 0; t->trees && i < t->n_trees; i++)
+        while (t->trees[i].root.first_child) drop_subtree(t, t->trees[i].root.first_child);
+    lp_free(t->trees);
     lp_free(t->slots);
     lp_free(t->payload);
     lp_free(t);
@@ -148,28 +167,29 @@ int64_t lp_prefix_n_idle(const struct lp_prefix *t) {
     return lp_kv_n_idle(t->kv);
 }
 
-static bool drop_idle_leaves(struct lp_prefix *t, int64_t n) {
-    struct node *at = t->oldest;
-    while (lp_kv_n_free(t->kv) < n && at) {
+static bool drop_idle_leaves(struct lp_prefix *t, int32_t part, int64_t n) {
+    struct node *at = t->trees[part].oldest;
+    while (lp_kv_n_free_in(t->kv, part) < n && at) {
         struct node *newer = at->newer;
         // The parent of a dropped node is newer than it (touch_path), so one pass finds all.
         if (!at->first_child && is_idle(t, at)) drop(t, at);
         at = newer;
     }
-    return lp_kv_n_free(t->kv) >= n;
+    return lp_kv_n_free_in(t->kv, part) >= n;
 }
 
 // When no idle leaf is left, an idle page may still lie above one in use: two sequences computed
 // the same prefix at once, one's pages are in the tree, and the other goes on behind its own. The
 // use is the table's; the tree may forget it.
-bool lp_prefix_make_room(struct lp_prefix *t, int64_t n) {
-    struct node *at = drop_idle_leaves(t, n) ? NULL : t->oldest;
-    while (lp_kv_n_free(t->kv) < n && at) {
+bool lp_prefix_make_room(struct lp_prefix *t, int32_t part, int64_t n) {
+    const struct tree *tree = &t->trees[part];
+    struct node *at = drop_idle_leaves(t, part, n) ? NULL : tree->oldest;
+    while (lp_kv_n_free_in(t->kv, part) < n && at) {
         bool idle = is_idle(t, at);
         if (idle) drop_subtree(t, at);
-        at = idle ? t->oldest : at->newer;
+        at = idle ? tree->oldest : at->newer;
     }
-    return lp_kv_n_free(t->kv) >= n;
+    return lp_kv_n_free_in(t->kv, part) >= n;
 }
 
 // ---- matching
@@ -204,10 +224,10 @@ static struct node *best_child(const struct node *parent, const int32_t *tokens,
 static lp_status append_copy(struct lp_prefix *t, struct lp_page_table *table, int32_t from,
                              int32_t n_tokens, bool *done, struct lp_err *err) {
     lp_kv_page_share(t->kv, from); // making room shall not take it
-    *done = lp_prefix_make_room(t, 1);
+    *done = lp_prefix_make_room(t, table->part, 1);
     lp_status status = LP_OK;
     if (*done) {
-        int32_t page = lp_kv_page_take(t->kv);
+        int32_t page = lp_kv_page_take_in(t->kv, table->part);
         lp_kv_page_copy(t->kv, page, from);
         status = lp_page_table_append(table, t->kv, page, n_tokens, err);
         if (status) lp_kv_page_put(t->kv, page);
@@ -224,9 +244,9 @@ static lp_status append_shared(struct lp_prefix *t, struct lp_page_table *table,
     return status;
 }
 
-int64_t lp_prefix_peek(const struct lp_prefix *t, const int32_t *tokens, int64_t n,
+int64_t lp_prefix_peek(const struct lp_prefix *t, int32_t part, const int32_t *tokens, int64_t n,
                        int64_t *n_shared) {
-    const struct node *at = &t->root, *child;
+    const struct node *at = &t->trees[part].root, *child;
     int64_t done = 0, shared = 0;
     int32_t common = 0;
     for (; n - done >= PAGE && (child = full_child(t, at, tokens + done)) != NULL; at = child) {
@@ -241,7 +261,7 @@ int64_t lp_prefix_peek(const struct lp_prefix *t, const int32_t *tokens, int64_t
 lp_status lp_prefix_attach(struct lp_prefix *t, struct lp_page_table *table, const int32_t *tokens,
                            int64_t n, bool own_last, struct lp_prefix_match *match,
                            struct lp_err *err) {
-    struct node *at = &t->root, *child = NULL;
+    struct node *at = &t->trees[table->part].root, *child = NULL;
     lp_status status = LP_OK;
     int64_t done = 0;
     *match = (struct lp_prefix_match){.has_draft = true};
@@ -313,7 +333,7 @@ static void renew(struct lp_prefix *t, struct node *n, int32_t page) {
 
 void lp_prefix_insert(struct lp_prefix *t, const struct lp_page_table *table, const int32_t *tokens,
                       int64_t n, bool finished, bool has_draft) {
-    struct node *at = &t->root;
+    struct node *at = &t->trees[table->part].root;
     int64_t done = 0, page = 0;
     int32_t common;
     for (; n - done >= PAGE; done += PAGE, page++) {
@@ -331,7 +351,7 @@ void lp_prefix_insert(struct lp_prefix *t, const struct lp_page_table *table, co
             renew(t, child, table->pages[page]);
         at = child;
     }
-    if (at != &t->root) touch_path(t, at);
+    if (!is_root(at)) touch_path(t, at);
     if (!finished || done == n) return;
     struct node *child = best_child(at, tokens + done, n - done, &common);
     if (child && common == n - done) { // is known, and maybe more
@@ -351,19 +371,20 @@ void lp_prefix_insert(struct lp_prefix *t, const struct lp_page_table *table, co
     touch_path(t, child);
 }
 
-int64_t lp_prefix_load(struct lp_prefix *t, const int32_t *tokens, int64_t n, int64_t max_pages) {
-    struct node *at = &t->root, *child;
+int64_t lp_prefix_load(struct lp_prefix *t, int32_t part, const int32_t *tokens, int64_t n,
+                       int64_t max_pages) {
+    struct node *at = &t->trees[part].root, *child;
     int64_t done = 0, n_loaded = 0;
     for (; t->store && n - done >= PAGE && n_loaded < max_pages; done += PAGE, at = child) {
         child = full_child(t, at, tokens + done);
         if (child) continue;
         struct lp_page_key key = lp_page_key_make(at->key, tokens + done, PAGE);
         if (!lp_store_has(t->store, key)) break;
-        if (at != &t->root) lp_kv_page_share(t->kv, at->page); // making room shall not take it
-        bool room = drop_idle_leaves(t, 1); // no more: `at` may lie below an idle page
-        if (at != &t->root) lp_kv_page_put(t->kv, at->page);
+        if (!is_root(at)) lp_kv_page_share(t->kv, at->page); // making room shall not take it
+        bool room = drop_idle_leaves(t, part, 1); // no more: `at` may lie below an idle page
+        if (!is_root(at)) lp_kv_page_put(t->kv, at->page);
         if (!room || !lp_store_get(t->store, key, at->key, tokens + done, t->payload)) break;
-        int32_t page = lp_kv_page_take(t->kv);
+        int32_t page = lp_kv_page_take_in(t->kv, part);
         lp_kv_page_write(t->kv, page, t->payload);
         child = add(t, at, tokens + done, PAGE, page, true);
         if (!child) {
@@ -377,8 +398,8 @@ int64_t lp_prefix_load(struct lp_prefix *t, const int32_t *tokens, int64_t n, in
     return n_loaded;
 }
 
-void lp_prefix_save(struct lp_prefix *t, const int32_t *tokens, int64_t n) {
-    struct node *at = &t->root, *child;
+void lp_prefix_save(struct lp_prefix *t, int32_t part, const int32_t *tokens, int64_t n) {
+    struct node *at = &t->trees[part].root, *child;
     if (!t->store) return;
     for (int64_t done = 0; n - done >= PAGE; done += PAGE, at = child) {
         child = full_child(t, at, tokens + done);
@@ -392,13 +413,17 @@ void lp_prefix_save(struct lp_prefix *t, const int32_t *tokens, int64_t n) {
 
 // Which position went bad is not known here, so the whole path goes; of the ends within the first
 // page those that are a beginning of the text, or begin with it.
-void lp_prefix_forget(struct lp_prefix *t, const int32_t *tokens, int64_t n) {
-    struct node *child = n >= PAGE ? full_child(t, &t->root, tokens) : NULL, *next;
+static void forget_in(struct lp_prefix *t, struct node *root, const int32_t *tokens, int64_t n) {
+    struct node *child = n >= PAGE ? full_child(t, root, tokens) : NULL, *next;
     if (child) drop_subtree(t, child);
-    for (child = t->root.first_child; child; child = next) {
+    for (child = root->first_child; child; child = next) {
         int64_t most = child->n_tokens < n ? child->n_tokens : n;
         next = child->next_sibling;
         if (memcmp(child->tokens, tokens, (size_t)most * sizeof *tokens) == 0)
             drop_subtree(t, child);
     }
+}
+
+void lp_prefix_forget(struct lp_prefix *t, const int32_t *tokens, int64_t n) {
+    for (int32_t i = 0; i < t->n_trees; i++) forget_in(t, &t->trees[i].root, tokens, n);
 }

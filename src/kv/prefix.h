@@ -16,6 +16,10 @@
 //       computed it.
 //   T5. A state that met a non-finite number is forgotten, with all that was built on it.
 //
+//
+// A cache of several parts (lp_kv_set_parts) has a tree for each: what is known in one is not in another. A table's
+// part says which one it meets.
+//
 // The engine's thread uses it.
 #ifndef LP_KV_PREFIX_H
 #define LP_KV_PREFIX_H
@@ -30,15 +34,15 @@ lp_status lp_prefix_new(struct lp_prefix **out, struct lp_kv *kv, struct lp_stor
                         struct lp_err *err);
 void lp_prefix_free(struct lp_prefix *prefix); // gives all its pages back; NULL is allowed
 
-// Evicts until n pages are free. False: it cannot; tables hold the rest.
-bool lp_prefix_make_room(struct lp_prefix *prefix, int64_t n);
+// Evicts until n pages of a part are free. False: it cannot; tables hold the rest.
+bool lp_prefix_make_room(struct lp_prefix *prefix, int32_t part, int64_t n);
 int64_t lp_prefix_n_nodes(const struct lp_prefix *prefix);
 int64_t lp_prefix_n_idle(const struct lp_prefix *prefix);
 
-// How many of tokens[0..n) are known, without taking anything; *n_shared (may be NULL): whole pages
+// How many of tokens[0..n) are known in a part, without taking anything; *n_shared (may be NULL): whole pages
 // of them that somebody uses, so that they cost nothing.
-int64_t lp_prefix_peek(const struct lp_prefix *prefix, const int32_t *tokens, int64_t n,
-                       int64_t *n_shared);
+int64_t lp_prefix_peek(const struct lp_prefix *prefix, int32_t part, const int32_t *tokens,
+                       int64_t n, int64_t *n_shared);
 
 struct lp_prefix_match {
     int64_t n_tokens; // that the table now holds
@@ -53,14 +57,14 @@ lp_status lp_prefix_attach(struct lp_prefix *prefix, struct lp_page_table *table
                            const int32_t *tokens, int64_t n, bool own_last,
                            struct lp_prefix_match *match, struct lp_err *err);
 
-// The same from another table that holds at least n tokens of the same text.
+// The same from another table of the same part that holds at least n tokens of the same text.
 lp_status lp_prefix_fork(struct lp_prefix *prefix, struct lp_page_table *table,
                          const struct lp_page_table *from, int64_t n, bool own_last,
                          int64_t *n_tokens, struct lp_err *err);
 
-// Brings at most max_pages pages of tokens[0..n) behind what the tree knows from the store into the
+// Brings at most max_pages pages of tokens[0..n) behind what a part's tree knows from the store into the
 // tree. Returns how many. Evicts for them.
-int64_t lp_prefix_load(struct lp_prefix *prefix, const int32_t *tokens, int64_t n,
+int64_t lp_prefix_load(struct lp_prefix *prefix, int32_t part, const int32_t *tokens, int64_t n,
                        int64_t max_pages);
 
 // Takes note of the pages of a table whose first n tokens are computed. The last, incomplete page
@@ -68,9 +72,9 @@ int64_t lp_prefix_load(struct lp_prefix *prefix, const int32_t *tokens, int64_t 
 // of these tokens is whole. Without memory less is noted.
 void lp_prefix_insert(struct lp_prefix *prefix, const struct lp_page_table *table,
                       const int32_t *tokens, int64_t n, bool finished, bool has_draft);
-// Queues the full pages of tokens[0..n) that the tree knows for the store.
-void lp_prefix_save(struct lp_prefix *prefix, const int32_t *tokens, int64_t n);
-// Forgets every known page of tokens[0..n) and what was built on them (T5).
+// Queues the full pages of tokens[0..n) that a part's tree knows for the store.
+void lp_prefix_save(struct lp_prefix *prefix, int32_t part, const int32_t *tokens, int64_t n);
+// Forgets every known page of tokens[0..n), in all parts, and what was built on them (T5).
 void lp_prefix_forget(struct lp_prefix *prefix, const int32_t *tokens, int64_t n);
 
 #endif

@@ -67,7 +67,8 @@ static void warn_coarse_mtp(const struct lp_model *m) {
 static lp_status divide(struct lp_model *m, const struct lp_load *load, struct lp_err *err) {
     struct lp_comm *ranks = load->ranks;
     const int32_t rank = ranks ? lp_comm_rank(ranks) : 0, size = ranks ? lp_comm_size(ranks) : 1;
-    lp_status status = lp_shard_divide(m, rank, size, load->n_stages, load->shard_experts, err);
+    lp_status status =
+        lp_shard_divide(m, rank, size, load->n_stages, load->shard_experts, load->attention, err);
     if (status || !ranks) return status;
     m->ranks = ranks;
     return LP_OK;

@@ -75,6 +75,7 @@ struct lp_load {
     struct lp_comm *ranks;
     int32_t n_stages; // 0: 1
     enum lp_shard_experts shard_experts;
+    enum lp_attention_parallel attention;
 };
 
 // Reads hyperparameters, binds every tensor, converts the small float tensors to float32 and checks

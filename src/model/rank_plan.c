@@ -96,9 +96,9 @@ static void describe(const struct lp_model *m, lp_type kv_type, struct lp_rank_p
 }
 
 lp_status lp_rank_plan_make(struct lp_rank_plan *out, int32_t n_ranks, int32_t n_stages,
-                            enum lp_shard_experts experts, const struct lp_hparams *h,
-                            const struct lp_binding *binding, struct lp_device *dev,
-                            lp_type kv_type, struct lp_err *err) {
+                            enum lp_shard_experts experts, enum lp_attention_parallel attention,
+                            const struct lp_hparams *h, const struct lp_binding *binding,
+                            struct lp_device *dev, lp_type kv_type, struct lp_err *err) {
     struct lp_model *m = lp_alloc(1, sizeof *m);
     if (!m) return lp_err_memory(err, sizeof *m, "a plan of the ranks");
     m->h = *h;
@@ -106,7 +106,7 @@ lp_status lp_rank_plan_make(struct lp_rank_plan *out, int32_t n_ranks, int32_t n
     m->dev = dev;
     lp_status status = LP_OK;
     for (int32_t i = 0; i < n_ranks && !status; i++) {
-        status = lp_shard_divide(m, i, n_ranks, n_stages, experts, err);
+        status = lp_shard_divide(m, i, n_ranks, n_stages, experts, attention, err);
         if (!status) describe(m, kv_type, &out[i]);
     }
     lp_free(m); // what it points to is the caller's

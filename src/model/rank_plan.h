@@ -10,7 +10,9 @@ struct lp_rank_plan { // of one rank
     struct lp_range experts; // that it has, whole or a part of each
     struct lp_range columns; // of each of them: of the expert's width
     struct lp_range vocab;   // rows of the output matrix; none before the last stage
-    uint64_t weight_bytes, kv_token_bytes;
+    uint64_t weight_bytes;
+    uint64_t
+        kv_token_bytes; // of a token that is here: with part.data_attention each is on one rank alone
 };
 
 // Bytes of the weights that model->part has.
@@ -18,8 +20,8 @@ uint64_t lp_rank_weight_bytes(const struct lp_model *model);
 
 // out: [n_ranks]. Errors: as of loading the model with these ranks (INVALID, UNSUPPORTED), MEMORY.
 lp_status lp_rank_plan_make(struct lp_rank_plan *out, int32_t n_ranks, int32_t n_stages,
-                            enum lp_shard_experts experts, const struct lp_hparams *h,
-                            const struct lp_binding *binding, struct lp_device *dev,
-                            lp_type kv_type, struct lp_err *err);
+                            enum lp_shard_experts experts, enum lp_attention_parallel attention,
+                            const struct lp_hparams *h, const struct lp_binding *binding,
+                            struct lp_device *dev, lp_type kv_type, struct lp_err *err);
 
 #endif

@@ -47,7 +47,10 @@ static bool take_buffers(struct lp_runner *r) {
     x->page_bytes = lp_alloc(size, sizeof *x->page_bytes);
     x->bad = lp_alloc(rows, sizeof *x->bad);
     x->window = lp_alloc(rows, sizeof *x->window);
-    if (!x->part_on_host || !x->page_bytes || !x->bad || !x->window) return false;
+    x->gathered = lp_alloc(size, sizeof *x->gathered);
+    x->own = lp_alloc(rows, sizeof *x->own);
+    if (!x->part_on_host || !x->page_bytes || !x->bad || !x->window || !x->gathered || !x->own)
+        return false;
     x->reports = lp_alloc(size, LP_RANKS_REPORT_BYTES);
     x->times = lp_alloc(size, sizeof *x->times);
     if (!x->reports || !x->times) return false;
@@ -84,6 +87,8 @@ void lp_ranks_release(struct lp_runner *r) {
     lp_free(x->logit_rows);
     lp_free(x->bad);
     lp_free(x->window);
+    lp_free(x->gathered);
+    lp_free(x->own);
     lp_bytes_release(&x->order.bytes);
 }
 
@@ -138,16 +143,71 @@ void lp_ranks_end_sum(struct lp_runner *r, int64_t n_rows, struct lp_step_clock 
     lp_step_lap(clock, LP_STEP_PART_RANKS);
 }
 
+// ---- data-parallel attention
+
+void lp_ranks_divide_rows(struct lp_runner *r, const struct lp_span *spans, int32_t n_spans) {
+    struct lp_runner_ranks *x = &r->ranks;
+    const struct lp_sharding *part = &r->model->part;
+    if (!part->data_attention) return;
+    for (int32_t i = 0; i < part->n_tensor; i++) x->gathered[i] = 0;
+    x->n_own = 0;
+    x->own_rows = (struct lp_range){0};
+    for (int32_t i = 0; i < n_spans; i++) {
+        const int32_t owner = spans[i].pages->part;
+        x->gathered[owner] += stream_floats(r, spans[i].n_rows);
+        if (owner != part->tensor) continue;
+        if (x->n_own == 0) x->own_rows.first = spans[i].first_row;
+        x->own[x->n_own] = spans[i];
+        x->own[x->n_own++].first_row = x->own_rows.n;
+        x->own_rows.n += spans[i].n_rows;
+    }
+}
+
+struct lp_attn_step lp_ranks_own_part(const struct lp_runner *r, const struct lp_attn_step *attn,
+                                      int64_t *first_row) {
+    const struct lp_runner_ranks *x = &r->ranks;
+    struct lp_attn_step own = *attn;
+    *first_row = 0;
+    if (!r->model->part.data_attention) return own;
+    *first_row = x->own_rows.first;
+    own.routes = NULL; // lp_runner_layer counts and traces those of all ranks
+    own.trace = NULL;
+    own.spans = x->own;
+    own.n_spans = x->n_own;
+    own.n_rows = x->own_rows.n;
+    own.positions += x->own_rows.first;
+    if (own.row_pages) own.row_pages += x->own_rows.first;
+    return own;
+}
+
+void lp_ranks_begin_attention(struct lp_runner *r, int64_t n_rows) {
+    if (!r->model->part.data_attention) lp_ranks_begin_sum(r, n_rows);
+}
+
+void lp_ranks_end_attention(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock) {
+    if (!r->model->part.data_attention) {
+        lp_ranks_end_sum(r, n_rows, clock);
+        return;
+    }
+    lp_step_lap(clock, LP_STEP_PART_OTHER);
+    float *stream = on_host(r, n_rows);
+    lp_comm_gather(r->model->neighbours, stream, r->ranks.gathered);
+    put_back(r, stream, n_rows);
+    lp_step_lap(clock, LP_STEP_PART_RANKS);
+}
+
 // ---- from stage to stage: each rank to the one of its number in the next
 
-// Rows of the selection that the next stage's first layers keep to.
-static void pass_selection(struct lp_runner *r, int64_t n_rows, int32_t to, int32_t from) {
+// Rows of the selection from first_row on.
+static void pass_rows(struct lp_runner *r, int64_t first_row, int64_t n_rows, int32_t to,
+                      int32_t from) {
     struct lp_device *dev = r->model->dev;
     const struct {
         int32_t *data;
         size_t n_bytes;
-    } parts[] = {{r->mla.selected, (size_t)(n_rows * r->mla.ids_stride) * sizeof(int32_t)},
-                 {r->mla.n_selected, (size_t)n_rows * sizeof(int32_t)}};
+    } parts[] = {{r->mla.selected + first_row * r->mla.ids_stride,
+                  (size_t)(n_rows * r->mla.ids_stride) * sizeof(int32_t)},
+                 {r->mla.n_selected + first_row, (size_t)n_rows * sizeof(int32_t)}};
     for (int i = 0; i < 2; i++) {
         void *host = dev->backend->host_memory ? parts[i].data : lp_alloc(parts[i].n_bytes, 1);
         if (host != parts[i].data && to >= 0)
@@ -158,6 +218,11 @@ static void pass_selection(struct lp_runner *r, int64_t n_rows, int32_t to, int3
         if (from >= 0) dev->backend->write(dev, parts[i].data, host, parts[i].n_bytes);
         lp_free(host);
     }
+}
+
+// What the next stage's first layers keep to.
+static void pass_selection(struct lp_runner *r, int64_t n_rows, int32_t to, int32_t from) {
+    pass_rows(r, 0, n_rows, to, from);
 }
 
 void lp_ranks_take_stream(struct lp_runner *r, int64_t n_rows, bool selected,
@@ -182,6 +247,22 @@ void lp_ranks_give_stream(struct lp_runner *r, int64_t n_rows, bool selected,
     lp_comm_send(m->ranks, to, on_host(r, n_rows), stream_floats(r, n_rows) * sizeof(float));
     if (selected) pass_selection(r, n_rows, to, -1);
     lp_step_lap(clock, LP_STEP_PART_RANKS);
+}
+
+void lp_ranks_show_selection(struct lp_runner *r, bool watched) {
+    const struct lp_runner_ranks *x = &r->ranks;
+    const struct lp_sharding *part = &r->model->part;
+    if (!part->data_attention || !(watched || x->watched)) return;
+    if (part->tensor > 0) {
+        if (x->own_rows.n > 0) pass_rows(r, 0, x->own_rows.n, 0, -1);
+        return;
+    }
+    int64_t row = x->own_rows.n; // rank 0's are the first of all
+    for (int32_t from = 1; from < part->n_tensor; from++) {
+        const int64_t n = (int64_t)x->gathered[from] / r->model->h.n_embd;
+        if (n > 0) pass_rows(r, row, n, -1, from);
+        row += n;
+    }
 }
 
 static bool shows_layers(const struct lp_runner *r) {

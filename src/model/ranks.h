@@ -35,7 +35,13 @@ struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
     int64_t window_rows;
     struct lp_span *window; // [max_rows]: its spans
     bool watched;           // of rank 1 and up: rank 0 wants to see each layer's output
-    bool *bad;              // [max_rows]
+    // With data-parallel attention, of the spans that run
+    size_t *gathered; // [size]: values of the stream that each rank gives the others
+    struct lp_span
+        *own; // [max_rows]: the spans whose cache is here, rows counted from own_rows.first
+    int32_t n_own;
+    struct lp_range own_rows;
+    bool *bad; // [max_rows]
     // of rank 1 and up: what an order says
     struct lp_page_table *tables; // [max_rows]
     struct lp_span *spans;        // [max_rows]
@@ -57,6 +63,17 @@ void lp_ranks_release(struct lp_runner *r);
 // cleared on all of them but the first, behind it summed.
 void lp_ranks_begin_sum(struct lp_runner *r, int64_t n_rows);
 void lp_ranks_end_sum(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock);
+// The same around attention: summed where ranks have heads; where they have sequences, each gives all others the
+// rows of its own.
+void lp_ranks_begin_attention(struct lp_runner *r, int64_t n_rows);
+void lp_ranks_end_attention(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock);
+// Notes whose rows the spans are; they lie in the order of the parts of their tables.
+void lp_ranks_divide_rows(struct lp_runner *r, const struct lp_span *spans, int32_t n_spans);
+// What of a step attention runs over here, and from which row on: all of it, or the sequences whose cache is here.
+struct lp_attn_step lp_ranks_own_part(const struct lp_runner *r, const struct lp_attn_step *attn,
+                                      int64_t *first_row);
+// Of a step that is watched, the selection of all rows, to rank 0.
+void lp_ranks_show_selection(struct lp_runner *r, bool watched);
 // The stream (and the selection, where the next layer keeps to it) from the stage before, and to the next.
 void lp_ranks_take_stream(struct lp_runner *r, int64_t n_rows, bool selected,
                           struct lp_step_clock *clock);

@@ -115,6 +115,7 @@ struct step_head {
 struct span_head {
     uint64_t sequence;
     int64_t n_past, first_row, n_rows, n_pages, n_tokens;
+    int64_t part; // of the cache
 };
 
 static void put_spans(struct lp_order *order, const struct lp_span *spans, int32_t n) {
@@ -125,7 +126,8 @@ static void put_spans(struct lp_order *order, const struct lp_span *spans, int32
                                        .first_row = spans[i].first_row,
                                        .n_rows = spans[i].n_rows,
                                        .n_pages = pages->n_pages,
-                                       .n_tokens = pages->n_tokens};
+                                       .n_tokens = pages->n_tokens,
+                                       .part = pages->part};
         lp_order_put(order, &head, sizeof head);
         lp_order_put(order, pages->pages, (size_t)pages->n_pages * sizeof *pages->pages);
     }
@@ -154,6 +156,24 @@ static int64_t window_rows(const struct lp_runner *r, const struct lp_step *step
     return n > LEAST_WINDOW ? n : LEAST_WINDOW;
 }
 
+// Rows that ranks gather from one another lie one behind the other, in the order of ranks.
+static lp_status check_order(const struct lp_runner *r, const struct lp_step *step,
+                             struct lp_err *err) {
+    int64_t row = 0;
+    int32_t part = 0;
+    for (int32_t i = 0; i < step->n_spans && r->model->part.data_attention; i++) {
+        const struct lp_span *s = &step->spans[i];
+        if (s->pages->part < part || s->first_row != row)
+            return lp_err_set(err, LP_STATUS_INVALID,
+                              "span %d of a step begins at row %lld in part %d of the cache, "
+                              "expected row %lld, in part %d or a later one",
+                              i, (long long)s->first_row, s->pages->part, (long long)row, part);
+        part = s->pages->part;
+        row += s->n_rows;
+    }
+    return LP_OK;
+}
+
 lp_status lp_ranks_give_step(struct lp_runner *r, const struct lp_step *step,
                              const struct lp_step_settings *settings, struct lp_err *err) {
     r->ranks.began_ns = lp_clock_ns();
@@ -161,6 +181,8 @@ lp_status lp_ranks_give_step(struct lp_runner *r, const struct lp_step *step,
     if (settings->probe)
         return lp_err_set(err, LP_STATUS_UNSUPPORTED,
                           "probes look at a model in one process; run it without several ranks");
+    lp_status status = check_order(r, step, err);
+    if (status) return status;
     struct lp_order *order = begin(r, LP_ORDER_STEP);
     r->ranks.window_rows = window_rows(r, step, settings);
     const struct step_head head = head_of(r, step, settings);
@@ -198,6 +220,22 @@ static lp_status too_large(const struct lp_order *order, struct lp_err *err) {
         (unsigned long long)order->number);
 }
 
+// With data-parallel attention rank 0 counts the pages of all ranks; each knows its own from 0 on, and of
+// sequences that are elsewhere none. How many pages are here; -1: there is no such page.
+static int64_t number_here(const struct lp_runner *r, int32_t *pages,
+                           const struct span_head *head) {
+    const struct lp_sharding *part = &r->model->part;
+    if (!part->data_attention) return head->part == 0 ? head->n_pages : -1;
+    if (head->part < 0 || head->part >= part->n_tensor) return -1;
+    if (head->part != part->tensor) return 0;
+    const int64_t n = lp_kv_n_pages(r->kv), first = n * part->tensor;
+    for (int64_t i = 0; i < head->n_pages; i++) {
+        if (pages[i] < first || pages[i] >= first + n) return -1;
+        pages[i] -= (int32_t)first;
+    }
+    return head->n_pages;
+}
+
 static lp_status take_spans(struct lp_runner *r, struct lp_order_reader *from, int32_t n,
                             const struct lp_order *order, struct lp_err *err) {
     struct lp_runner_ranks *x = &r->ranks;
@@ -210,8 +248,11 @@ static lp_status take_spans(struct lp_runner *r, struct lp_order_reader *from, i
         int32_t *pages = lp_alloc((size_t)head.n_pages, sizeof *pages);
         if (!pages) return lp_err_memory(err, n_bytes, "a page table");
         lp_order_get(from, pages, n_bytes);
-        lp_status status =
-            lp_page_table_mirror(&x->tables[i], r->kv, pages, head.n_pages, head.n_tokens, err);
+        const int64_t n_here = number_here(r, pages, &head);
+        x->tables[i].part = (int32_t)head.part;
+        lp_status status = n_here < 0 ? too_large(order, err)
+                                      : lp_page_table_mirror(&x->tables[i], r->kv, pages, n_here,
+                                                             head.n_tokens, err);
         lp_free(pages);
         if (status) return status;
         x->spans[i] = (struct lp_span){.sequence = head.sequence,
@@ -297,11 +338,11 @@ static lp_status follow_draft(struct lp_runner *r, const struct lp_order *order,
 // ---- pages of the cache
 
 // What of a page is on this rank and on none before: latents and indexer keys are the same on all ranks of a
-// stage.
+// stage. (With data-parallel attention a page is on one rank: page_rank.)
 static size_t page_bytes_of(const struct lp_runner *r) {
     const struct lp_model *m = r->model;
     const bool copies = m->h.arch->attention == LP_ATTENTION_MLA && m->part.tensor > 0;
-    return copies ? 0 : lp_kv_own_page_bytes(r->kv);
+    return copies || m->part.data_attention ? 0 : lp_kv_own_page_bytes(r->kv);
 }
 
 // The rank whose bytes of a page this one's are.
@@ -309,6 +350,11 @@ static int32_t page_owner(const struct lp_runner *r) {
     const struct lp_model *m = r->model;
     const int32_t rank = lp_comm_rank(m->ranks);
     return m->h.arch->attention == LP_ATTENTION_MLA ? rank - m->part.tensor : rank;
+}
+
+// Of data-parallel attention, the rank that has a page; n_pages: of each.
+static int32_t page_rank(int32_t page, int64_t n_pages) {
+    return (int32_t)(page / n_pages);
 }
 
 struct page_head {
@@ -330,17 +376,21 @@ static void others_copy(void *user, int32_t to, int32_t from) {
     give_page(user, LP_ORDER_PAGE_COPY, to, from, NULL, 0);
 }
 
-static void collect_pages(struct lp_runner *r, const void *own, void *all) {
+static void collect_pages(struct lp_runner *r, int32_t page, const void *own, void *all) {
     size_t sizes[LP_COMM_MAX_SIZE];
+    const int32_t only =
+        r->model->part.data_attention ? page_rank(page, lp_kv_part_pages(r->kv)) : -1;
     for (int32_t i = 0; i < lp_comm_size(r->model->ranks); i++)
-        sizes[i] = i ? r->ranks.page_bytes[i] : 0;
+        sizes[i] = only == i             ? lp_kv_own_page_bytes(r->kv)
+                   : i == 0 || only >= 0 ? 0
+                                         : r->ranks.page_bytes[i];
     lp_comm_collect_parts(r->model->ranks, own, sizes, all);
 }
 
 static bool others_read(void *user, int32_t page, void *out) {
     struct lp_runner *r = user;
     give_page(r, LP_ORDER_PAGE_READ, page, 0, NULL, 0);
-    collect_pages(r, NULL, out);
+    collect_pages(r, page, NULL, out);
     return !lp_comm_failed(r->model->ranks, NULL);
 }
 
@@ -364,36 +414,46 @@ lp_status lp_ranks_join_caches(struct lp_runner *r, struct lp_err *err) {
                                         .read = others_read,
                                         .write = others_write};
     lp_kv_set_others(r->kv, &others);
-    return LP_OK;
+    return lp_kv_set_parts(r->kv, lp_shard_cache_parts(r->model), err);
+}
+
+// A page's bytes to rank 0, or from it.
+static lp_status move_page(struct lp_runner *r, const struct lp_order *order, int32_t number,
+                           struct lp_order_reader *from, struct lp_err *err) {
+    const bool data = r->model->part.data_attention;
+    const int32_t rank = lp_comm_rank(r->model->ranks), n_pages = (int32_t)lp_kv_n_pages(r->kv),
+                  owner = data ? 0 : page_owner(r);
+    const bool is_here = !data || page_rank(number, n_pages) == rank;
+    const int32_t here = data ? number % n_pages : number;
+    uint8_t *page = lp_alloc(lp_kv_own_page_bytes(r->kv), 1);
+    if (!page) return lp_err_memory(err, lp_kv_own_page_bytes(r->kv), "a page of the cache");
+    if (order->kind == LP_ORDER_PAGE_READ) {
+        if (is_here) lp_kv_page_read(r->kv, here, page);
+        collect_pages(r, number, page, NULL);
+    } else if (is_here) {
+        size_t before = 0;
+        for (int32_t i = 0; i < owner; i++) before += r->ranks.page_bytes[i];
+        lp_order_skip(from, before);
+        lp_order_get(from, page, lp_kv_own_page_bytes(r->kv));
+        if (!from->failed) lp_kv_page_write(r->kv, here, page);
+    }
+    lp_free(page);
+    return from->failed ? too_large(order, err) : LP_OK;
 }
 
 static lp_status follow_page(struct lp_runner *r, const struct lp_order *order,
                              struct lp_err *err) {
     struct lp_order_reader from = {(const uint8_t *)order->bytes.data, order->bytes.len, 0, false};
-    const int64_t n_pages = lp_kv_n_pages(r->kv);
-    const int32_t owner = page_owner(r);
+    const int32_t rank = lp_comm_rank(r->model->ranks), n_parts = lp_shard_cache_parts(r->model);
+    const int64_t n_pages = lp_kv_n_pages(r->kv), n_all = n_pages * n_parts;
     struct page_head head;
-    size_t before = 0;
     lp_order_get(&from, &head, sizeof head);
-    if (head.to < 0 || head.to >= n_pages || head.from < 0 || head.from >= n_pages || from.failed)
+    if (head.to < 0 || head.to >= n_all || head.from < 0 || head.from >= n_all || from.failed)
         return too_large(order, err);
-    if (order->kind == LP_ORDER_PAGE_COPY) {
-        lp_kv_page_copy(r->kv, head.to, head.from);
-        return LP_OK;
-    }
-    uint8_t *page = lp_alloc(lp_kv_own_page_bytes(r->kv), 1);
-    if (!page) return lp_err_memory(err, lp_kv_own_page_bytes(r->kv), "a page of the cache");
-    if (order->kind == LP_ORDER_PAGE_READ) {
-        lp_kv_page_read(r->kv, head.to, page);
-        collect_pages(r, page, NULL);
-    } else {
-        for (int32_t i = 0; i < owner; i++) before += r->ranks.page_bytes[i];
-        lp_order_skip(&from, before);
-        lp_order_get(&from, page, lp_kv_own_page_bytes(r->kv));
-        if (!from.failed) lp_kv_page_write(r->kv, head.to, page);
-    }
-    lp_free(page);
-    return from.failed ? too_large(order, err) : LP_OK;
+    if (order->kind != LP_ORDER_PAGE_COPY) return move_page(r, order, head.to, &from, err);
+    if (n_parts == 1 || page_rank(head.to, n_pages) == rank)
+        lp_kv_page_copy(r->kv, (int32_t)(head.to % n_pages), (int32_t)(head.from % n_pages));
+    return LP_OK;
 }
 
 static lp_status obey(struct lp_runner *r, const struct lp_order *order,

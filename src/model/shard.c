@@ -22,6 +22,10 @@ bool lp_shard_is_cut(const struct lp_model *m) {
     return m->part.n_tensor > 1;
 }
 
+int32_t lp_shard_cache_parts(const struct lp_model *m) {
+    return m->part.data_attention ? m->part.n_tensor : 1;
+}
+
 bool lp_shard_has_layer(const struct lp_model *m, int32_t l) {
     const struct lp_range layers = lp_shard_layers(m);
     if (l == m->h.n_layers) return lp_shard_is_last_stage(m);
@@ -52,6 +56,7 @@ struct lp_head_units lp_shard_head_units(const struct lp_hparams *h) {
 struct lp_range lp_shard_heads(const struct lp_model *m, int32_t l) {
     const struct lp_gguf_tensor *out = m->binding.blocks[l].tensor[LP_SLOT_ATTN_OUTPUT];
     const struct lp_head_units units = lp_shard_head_units(&m->h);
+    if (m->part.data_attention) return (struct lp_range){0, units.n};
     return share(m, units.n, step_of(block_of(out), units.width));
 }
 
@@ -103,6 +108,18 @@ static lp_status choose(struct lp_model *m, enum lp_shard_experts wanted, struct
     return LP_OK;
 }
 
+static lp_status choose_attention(struct lp_model *m, enum lp_attention_parallel wanted,
+                                  struct lp_err *err) {
+    if (wanted != LP_ATTENTION_PARALLEL_DATA || (m->part.n_stages == 1 && !lp_shard_is_cut(m)))
+        return LP_OK;
+    if (m->part.n_stages > 1)
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                          "--attention-parallel data does not work in a pipeline of stages yet; "
+                          "leave it or --pipeline out");
+    m->part.data_attention = true;
+    return LP_OK;
+}
+
 // What stages are balanced by.
 static void add_layer_bytes(const struct lp_model *m, uint64_t *bytes) {
     for (int32_t l = 0; l < m->h.n_layers; l++)
@@ -112,12 +129,14 @@ static void add_layer_bytes(const struct lp_model *m, uint64_t *bytes) {
 }
 
 lp_status lp_shard_divide(struct lp_model *m, int32_t rank, int32_t n_ranks, int32_t n_stages,
-                          enum lp_shard_experts experts, struct lp_err *err) {
+                          enum lp_shard_experts experts, enum lp_attention_parallel attention,
+                          struct lp_err *err) {
     uint64_t bytes[LP_MAX_LAYERS] = {0};
     add_layer_bytes(m, bytes);
     lp_status status =
         lp_sharding_make(&m->part, rank, n_ranks, n_stages, bytes, m->h.n_layers, err);
-    return status ? status : choose(m, experts, err);
+    if (!status) status = choose(m, experts, err);
+    return status ? status : choose_attention(m, attention, err);
 }
 
 static struct lp_weight cut_columns(const struct lp_weight *w, struct lp_range columns) {

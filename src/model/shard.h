@@ -14,6 +14,8 @@ bool lp_shard_is_last_stage(const struct lp_model *model);
 // The embedding is needed: by the first stage, and where it is the output matrix or the MTP layer's too.
 bool lp_shard_embeds(const struct lp_model *model);
 bool lp_shard_is_cut(const struct lp_model *model); // there are several ranks in a stage
+// Parts that the cache of all sequences has, each on a rank of its own: 1, but with data-parallel attention.
+int32_t lp_shard_cache_parts(const struct lp_model *model);
 
 // What attention is cut by: MLA's query heads, key/value heads with their queries of grouped-query attention.
 struct lp_head_units {
@@ -31,9 +33,10 @@ struct lp_range lp_shard_vocab(const struct lp_model *model);
 struct lp_range lp_shard_vocab_of(const struct lp_model *model, int32_t tensor);
 
 // Sets model->part, of a model whose binding is made. Errors: those of lp_sharding_make; UNSUPPORTED (whole
-// experts, and the backend cannot).
+// experts, and the backend cannot; data-parallel attention in a pipeline).
 lp_status lp_shard_divide(struct lp_model *model, int32_t rank, int32_t n_ranks, int32_t n_stages,
-                          enum lp_shard_experts experts, struct lp_err *err);
+                          enum lp_shard_experts experts, enum lp_attention_parallel attention,
+                          struct lp_err *err);
 
 enum lp_cut_kind { LP_CUT_NOTHING, LP_CUT_ROWS, LP_CUT_COLUMNS, LP_CUT_MATRICES };
 struct lp_cut {

@@ -256,6 +256,7 @@ struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_spa
                                         const struct lp_step_settings *settings) {
     struct lp_device *dev = r->model->dev;
     lp_runner_fix_results(r, settings->deterministic);
+    lp_ranks_divide_rows(r, spans, n_spans);
     return (struct lp_attn_step){.dev = dev,
                                  .kv = r->kv,
                                  .trace = settings->trace,
@@ -313,19 +314,39 @@ static void attend(struct lp_runner *r, int32_t l, const struct lp_attn_step *at
         lp_gqa_attend(&step, l, &w->gqa, &r->gqa, r->x, r->model->h.n_embd);
 }
 
+// h += W_o attention(norm(h)) of the rows in r->h
+static void add_attention(struct lp_runner *r, int32_t l, const struct lp_attn_step *attn,
+                          const struct lp_step_settings *settings) {
+    const struct lp_layer *w = &r->model->layers[l];
+    norm(r, r->h, w->attn_norm, r->x, attn->n_rows);
+    lp_step_lap(attn->clock, LP_STEP_PART_OTHER);
+    lp_attn_probe(attn, LP_PROBE_ATTN_NORM, l, r->x, r->model->h.n_embd);
+    attend(r, l, attn);
+    lp_runner_probe_added(r, LP_PROBE_ATTN_PROJ, l, attn, project_attention);
+    lp_ranks_begin_attention(r, attn->n_rows);
+    project_attention(r, l, attn, settings);
+    lp_step_lap(attn->clock, LP_STEP_PART_PROJECT);
+}
+
+// The routes of a layer's spans, where it ran without counting them.
+static void take_layer_routes(struct lp_runner *r, int32_t l, const struct lp_attn_step *attn) {
+    if (r->model->h.arch->attention == LP_ATTENTION_MLA)
+        lp_mla_take_routes(attn, l, &r->model->layers[l].mla);
+    else
+        lp_gqa_take_routes(attn, l);
+}
+
 void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *attn,
                      const struct lp_step_settings *settings) {
     const struct lp_layer *w = &r->model->layers[l];
-    int64_t n_embd = r->model->h.n_embd, n_rows = attn->n_rows;
-    norm(r, r->h, w->attn_norm, r->x, n_rows);
-    lp_step_lap(attn->clock, LP_STEP_PART_OTHER);
-    lp_attn_probe(attn, LP_PROBE_ATTN_NORM, l, r->x, n_embd);
-    attend(r, l, attn);
-    lp_runner_probe_added(r, LP_PROBE_ATTN_PROJ, l, attn, project_attention);
-    lp_ranks_begin_sum(r, n_rows);
-    project_attention(r, l, attn, settings);
-    lp_step_lap(attn->clock, LP_STEP_PART_PROJECT);
-    lp_ranks_end_sum(r, n_rows, attn->clock);
+    int64_t n_embd = r->model->h.n_embd, n_rows = attn->n_rows, first_row;
+    struct lp_attn_step own = lp_ranks_own_part(r, attn, &first_row);
+    float *stream = r->h;
+    r->h = stream + first_row * n_embd;
+    if (own.n_rows > 0) add_attention(r, l, &own, settings);
+    r->h = stream;
+    if (r->model->part.data_attention) take_layer_routes(r, l, attn); // of all ranks' sequences
+    lp_ranks_end_attention(r, n_rows, attn->clock);
     lp_attn_probe(attn, LP_PROBE_ATTN_RESIDUAL, l, r->h, n_embd);
     norm(r, r->h, w->ffn_norm, r->x, n_rows);
     lp_step_lap(attn->clock, LP_STEP_PART_OTHER);
@@ -423,6 +444,7 @@ static void call_layers(struct lp_runner *r, const struct lp_attn_step *attn,
         lp_runner_layer(r, l, attn, settings);
         if (LP_FAULT("nan-in-layer") && l == 2) plant_nan(r, attn->n_rows, 200);
         lp_ranks_show_layer(r, attn->n_rows, selected);
+        if (selected) lp_ranks_show_selection(r, settings->watch && !lp_ranks_follows(r));
         if (settings->watch)
             settings->watch(settings->watch_user, l, r->h, selected ? r->mla.selected : NULL,
                             r->mla.n_selected, r->mla.ids_stride);
@@ -431,11 +453,7 @@ static void call_layers(struct lp_runner *r, const struct lp_attn_step *attn,
 
 // The routes of layers that run from a recording.
 static void take_routes(struct lp_runner *r, const struct lp_attn_step *attn) {
-    for (int32_t l = 0; l < r->model->h.n_layers; l++)
-        if (r->model->h.arch->attention == LP_ATTENTION_MLA)
-            lp_mla_take_routes(attn, l, &r->model->layers[l].mla);
-        else
-            lp_gqa_take_routes(attn, l);
+    for (int32_t l = 0; l < r->model->h.n_layers; l++) take_layer_routes(r, l, attn);
 }
 
 // Whether the layers' operations depend on nothing but the key: every row goes through lp_op_batch, in the
@@ -445,7 +463,8 @@ static bool may_replay(const struct lp_runner *r, const struct lp_attn_step *att
     const struct lp_mla_layer *mla =
         r->model->h.arch->attention == LP_ATTENTION_MLA ? &r->model->layers[0].mla : NULL;
     const bool on_hosts =
-        r->model->ranks && (!r->model->device_group || r->model->part.n_stages > 1);
+        r->model->ranks &&
+        (!r->model->device_group || r->model->part.n_stages > 1 || r->model->part.data_attention);
     if (!attn->dev->backend->replay || settings->watch || settings->probe || on_hosts ||
         r->model->expert_cache || r->model->n_host_layers || lp_trace_is_full(settings->trace))
         return false;

@@ -36,6 +36,8 @@ LAYOUTS = {  # ranks and how they are laid out
     "2 whole": ["--ranks", 2, "--shard-experts", "whole"], "3 whole": ["--ranks", 3, "--shard-experts", "whole"],
     "2 stages": ["--ranks", 2, "--pipeline", 2], "3 stages": ["--ranks", 3, "--pipeline", 3],
     "2 stages of 2": ["--ranks", 4, "--pipeline", 2],
+    "2 data": ["--ranks", 2, "--attention-parallel", "data"], "4 data": ["--ranks", 4, "--attention-parallel", "data"],
+    "3 data, whole": ["--ranks", 3, "--attention-parallel", "data", "--shard-experts", "whole"],
 }
 PROMPT = "Once upon a time, there was a fox"
 

@@ -237,14 +237,14 @@ static void check_counts(struct world *w) {
 
 static void check_peek(struct world *w, const int32_t *tokens, int64_t n) {
     int64_t n_shared, shared = 0;
-    assert_int_equal(lp_prefix_peek(w->prefix, tokens, n, &n_shared), longest(w, tokens, n));
+    assert_int_equal(lp_prefix_peek(w->prefix, 0, tokens, n, &n_shared), longest(w, tokens, n));
     for (int64_t end = PAGE; end <= n; end += PAGE) {
         struct known *k = full_of(w, tokens, end);
         if (!k) break;
         shared += !idle(w, k);
     }
     assert_int_equal(n_shared, shared);
-    assert_int_equal(lp_prefix_peek(w->prefix, tokens, n, NULL), longest(w, tokens, n));
+    assert_int_equal(lp_prefix_peek(w->prefix, 0, tokens, n, NULL), longest(w, tokens, n));
 }
 
 // A text that begins as some other, at a border of a page or not, and goes on with one of two tokens.
@@ -266,7 +266,7 @@ static int64_t make_text(struct world *w, int32_t *out) {
 
 static bool grow(struct world *w, struct sequence *s, int64_t n) {
     int64_t need = lp_kv_pages_of(n) - s->table.n_pages, had = s->table.n_pages;
-    bool room = need <= lp_kv_n_free(w->kv) || lp_prefix_make_room(w->prefix, need);
+    bool room = need <= lp_kv_n_free(w->kv) || lp_prefix_make_room(w->prefix, 0, need);
     if (need > 0) assert_int_equal(model_make_room(w, need), room);
     if (!room) return false;
     assert_int_equal(lp_page_table_grow(&s->table, w->kv, n, NULL), LP_OK);
@@ -412,7 +412,7 @@ static void anything(struct world *w) {
         leave(w, s);
     } else if (what < 93) {
         int64_t n = 1 + below(w, N_PAGES);
-        bool room = lp_prefix_make_room(w->prefix, n);
+        bool room = lp_prefix_make_room(w->prefix, 0, n);
         assert_int_equal(room, model_make_room(w, n));
     } else if (what < 94) {
         forget(w, s->tokens, s->n);
@@ -447,7 +447,7 @@ static void know(struct lp_kv *kv, struct lp_prefix *prefix, const int32_t *toke
                  bool draft) {
     struct lp_page_table table = {0};
     uint64_t hash = 0;
-    lp_prefix_make_room(prefix, lp_kv_pages_of(n));
+    lp_prefix_make_room(prefix, 0, lp_kv_pages_of(n));
     assert_int_equal(lp_page_table_grow(&table, kv, n, NULL), LP_OK);
     for (int64_t i = 0; i < n; i++)
         state_write(kv, &table, i, hash = state_next(hash, tokens[i]), true);
@@ -477,17 +477,17 @@ static void the_least_recently_used_leaf_goes_first(void **state) {
     // Use of a: b is now the oldest, its end before its beginning.
     assert_int_equal(lp_prefix_attach(prefix, &table, a, 2 * PAGE, false, &match, NULL), LP_OK);
     lp_page_table_release(&table, kv);
-    assert_true(lp_prefix_make_room(prefix, 3));
-    assert_int_equal(lp_prefix_peek(prefix, b, 2 * PAGE, NULL), PAGE);
-    assert_true(lp_prefix_make_room(prefix, 5));
-    assert_int_equal(lp_prefix_peek(prefix, b, 2 * PAGE, NULL), 0);
-    assert_int_equal(lp_prefix_peek(prefix, c, 2 * PAGE, NULL), PAGE);
-    assert_int_equal(lp_prefix_peek(prefix, a, 2 * PAGE, NULL), 2 * PAGE);
+    assert_true(lp_prefix_make_room(prefix, 0, 3));
+    assert_int_equal(lp_prefix_peek(prefix, 0, b, 2 * PAGE, NULL), PAGE);
+    assert_true(lp_prefix_make_room(prefix, 0, 5));
+    assert_int_equal(lp_prefix_peek(prefix, 0, b, 2 * PAGE, NULL), 0);
+    assert_int_equal(lp_prefix_peek(prefix, 0, c, 2 * PAGE, NULL), PAGE);
+    assert_int_equal(lp_prefix_peek(prefix, 0, a, 2 * PAGE, NULL), 2 * PAGE);
     // A page in use stays, whatever is asked for.
     assert_int_equal(lp_prefix_attach(prefix, &table, a, PAGE, false, &match, NULL), LP_OK);
-    assert_false(lp_prefix_make_room(prefix, 8));
+    assert_false(lp_prefix_make_room(prefix, 0, 8));
     assert_int_equal(lp_kv_n_free(kv), 7);
-    assert_int_equal(lp_prefix_peek(prefix, a, 2 * PAGE, NULL), PAGE);
+    assert_int_equal(lp_prefix_peek(prefix, 0, a, 2 * PAGE, NULL), PAGE);
     lp_page_table_release(&table, kv);
     lp_prefix_free(prefix);
     lp_kv_free(kv);
@@ -510,8 +510,8 @@ static void pages_above_another_s_can_be_had(void **state) {
     lp_prefix_insert(prefix, &table, text, 3 * PAGE, false, true);
     assert_int_equal(lp_kv_n_free(kv), 3);
     assert_int_equal(lp_prefix_n_idle(prefix), 2);
-    assert_true(lp_prefix_make_room(prefix, 5));
-    assert_false(lp_prefix_make_room(prefix, 6));
+    assert_true(lp_prefix_make_room(prefix, 0, 5));
+    assert_false(lp_prefix_make_room(prefix, 0, 6));
     for (int i = 0; i < 3; i++) assert_int_equal(lp_kv_page_refs(kv, table.pages[i]), 1);
     lp_page_table_release(&table, kv);
     lp_prefix_free(prefix);
@@ -599,12 +599,12 @@ static void saved_prefixes_come_back(void **state) {
     memcpy(b, a, sizeof b);
     b[2 * PAGE + 3] = 9999; // shares two pages
     know(kv, prefix, a, 5 * PAGE + 9, true);
-    lp_prefix_save(prefix, a, 5 * PAGE + 9);
+    lp_prefix_save(prefix, 0, a, 5 * PAGE + 9);
     know(kv, prefix, b, 5 * PAGE, true);
-    lp_prefix_save(prefix, b, 5 * PAGE);
+    lp_prefix_save(prefix, 0, b, 5 * PAGE);
     know(kv, prefix, c, 2 * PAGE, false); // lacks the draft layer's state: is not kept
-    lp_prefix_save(prefix, c, 2 * PAGE);
-    lp_prefix_save(prefix, a, 5 * PAGE + 9); // again: nothing is new
+    lp_prefix_save(prefix, 0, c, 2 * PAGE);
+    lp_prefix_save(prefix, 0, a, 5 * PAGE + 9); // again: nothing is new
     lp_store_flush(store);
     assert_int_equal(lp_store_get_stats(store).writes, 8);
     lp_prefix_free(prefix);
@@ -614,26 +614,26 @@ static void saved_prefixes_come_back(void **state) {
     kv = state_kv(dev, 7); // a new run, with less room
     store = open_store(kv);
     assert_int_equal(lp_prefix_new(&prefix, kv, store, NULL), LP_OK);
-    assert_int_equal(lp_prefix_load(prefix, c, 2 * PAGE, 10), 0);
-    assert_int_equal(lp_prefix_load(prefix, a, 5 * PAGE + 9, 2), 2); // no more than asked for
-    assert_int_equal(lp_prefix_load(prefix, a, 5 * PAGE + 9, 10), 3);
-    assert_int_equal(lp_prefix_load(prefix, a, 5 * PAGE + 9, 10), 0);
+    assert_int_equal(lp_prefix_load(prefix, 0, c, 2 * PAGE, 10), 0);
+    assert_int_equal(lp_prefix_load(prefix, 0, a, 5 * PAGE + 9, 2), 2); // no more than asked for
+    assert_int_equal(lp_prefix_load(prefix, 0, a, 5 * PAGE + 9, 10), 3);
+    assert_int_equal(lp_prefix_load(prefix, 0, a, 5 * PAGE + 9, 10), 0);
     assert_int_equal(lp_prefix_n_nodes(prefix), 5);
     assert_int_equal(lp_prefix_attach(prefix, &table, a, 5 * PAGE + 9, false, &match, NULL), LP_OK);
     assert_int_equal(match.n_tokens, 5 * PAGE);
     assert_true(match.has_draft);
     state_check(kv, &table, a, 5 * PAGE, true);
     // b's own pages: two fit beside what is in use, the third does not.
-    assert_int_equal(lp_prefix_load(prefix, b, 5 * PAGE, 10), 2);
+    assert_int_equal(lp_prefix_load(prefix, 0, b, 5 * PAGE, 10), 2);
     lp_page_table_release(&table, kv);
-    assert_int_equal(lp_prefix_load(prefix, b, 5 * PAGE, 10), 1); // a's end goes for it
-    assert_int_equal(lp_prefix_peek(prefix, a, 5 * PAGE, NULL), 4 * PAGE);
+    assert_int_equal(lp_prefix_load(prefix, 0, b, 5 * PAGE, 10), 1); // a's end goes for it
+    assert_int_equal(lp_prefix_peek(prefix, 0, a, 5 * PAGE, NULL), 4 * PAGE);
     assert_int_equal(lp_prefix_attach(prefix, &table, b, 5 * PAGE, false, &match, NULL), LP_OK);
     assert_int_equal(match.n_tokens, 5 * PAGE);
     state_check(kv, &table, b, 5 * PAGE, true);
     lp_page_table_release(&table, kv);
     uint64_t writes = lp_store_get_stats(store).writes;
-    lp_prefix_save(prefix, b, 5 * PAGE); // came from there
+    lp_prefix_save(prefix, 0, b, 5 * PAGE); // came from there
     lp_store_flush(store);
     assert_int_equal(lp_store_get_stats(store).writes, writes);
     // Loading into a full cache whose pages are idle inner ones must not take the path it builds on.
@@ -661,22 +661,22 @@ static void loading_stops_where_the_cache_ends(void **state) {
     fill_text(a, 6 * PAGE, 0);
     assert_int_equal(lp_prefix_new(&prefix, kv, store, NULL), LP_OK);
     know(kv, prefix, a, 6 * PAGE, true);
-    lp_prefix_save(prefix, a, 6 * PAGE);
+    lp_prefix_save(prefix, 0, a, 6 * PAGE);
     lp_store_flush(store);
     lp_prefix_free(prefix);
     lp_kv_free(kv);
     kv = state_kv(dev, 4);
     assert_int_equal(lp_prefix_new(&prefix, kv, store, NULL), LP_OK);
-    assert_int_equal(lp_prefix_load(prefix, a, 6 * PAGE, 100), 4);
-    assert_int_equal(lp_prefix_load(prefix, a, 6 * PAGE, 100), 0);
+    assert_int_equal(lp_prefix_load(prefix, 0, a, 6 * PAGE, 100), 4);
+    assert_int_equal(lp_prefix_load(prefix, 0, a, 6 * PAGE, 100), 0);
     assert_int_equal(lp_prefix_attach(prefix, &table, a, 6 * PAGE, false, &match, NULL), LP_OK);
     assert_int_equal(match.n_tokens, 4 * PAGE);
     state_check(kv, &table, a, 4 * PAGE, true);
     lp_page_table_release(&table, kv);
     // A page in use below idle ones: they are its path, and stay while it is loaded behind.
     assert_int_equal(lp_prefix_attach(prefix, &table, a, PAGE, false, &match, NULL), LP_OK);
-    assert_true(lp_prefix_make_room(prefix, 2));
-    assert_int_equal(lp_prefix_load(prefix, a, 6 * PAGE, 100), 2);
+    assert_true(lp_prefix_make_room(prefix, 0, 2));
+    assert_int_equal(lp_prefix_load(prefix, 0, a, 6 * PAGE, 100), 2);
     lp_page_table_release(&table, kv);
     lp_prefix_free(prefix);
     lp_store_close(store);
@@ -719,7 +719,7 @@ static void live_with(size_t nth, bool *failed) {
         lp_page_table_release(&first, kv);
         lp_page_table_release(&second, kv);
         lp_page_table_release(&third, kv);
-        assert_true(lp_prefix_make_room(prefix, 16)); // the use list is in order
+        assert_true(lp_prefix_make_room(prefix, 0, 16)); // the use list is in order
         lp_prefix_free(prefix);
     }
     lp_alloc_fail_after(0);

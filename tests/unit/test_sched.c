@@ -55,7 +55,7 @@ static void open_world(struct world *w, uint64_t seed) {
     int64_t n_pages = lp_kv_pages_of(e->n_context) + 1 + (e->speculation.n_draft > 0) + below(w, 6);
     e->kv = state_kv(w->dev, n_pages);
     assert_int_equal(lp_prefix_new(&e->prefix, e->kv, NULL, NULL), LP_OK);
-    assert_int_equal(lp_sched_init(&e->sched, e->max_seqs, NULL), LP_OK);
+    assert_int_equal(lp_sched_init(&e->sched, e->max_seqs, 1, NULL), LP_OK);
 }
 
 static void close_world(struct world *w) {
@@ -444,7 +444,7 @@ static void drafts_leave_room_for_prompts(void **state) {
     w.e.kv = state_kv(w.dev, 40);
     assert_int_equal(lp_prefix_new(&w.e.prefix, w.e.kv, NULL, NULL), LP_OK);
     lp_sched_release(&w.e.sched);
-    assert_int_equal(lp_sched_init(&w.e.sched, 4, NULL), LP_OK);
+    assert_int_equal(lp_sched_init(&w.e.sched, 4, 1, NULL), LP_OK);
     w.e.max_seqs = 4;
     w.e.n_context = 200;
     w.e.max_batch_tokens = w.e.chunk = 8;
