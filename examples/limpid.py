@@ -37,7 +37,8 @@ class limpid_model_options(Structure):
 
 
 class limpid_rank_info(Structure):
-    _fields_ = [("host", c_char_p), ("step_s", c_double), ("wait_s", c_double), ("memory_bytes", c_uint64)]
+    _fields_ = [("host", c_char_p), ("step_s", c_double), ("wait_s", c_double), ("memory_bytes", c_uint64),
+                ("kv_pages", c_int64), ("kv_pages_free", c_int64)]
 
 
 class limpid_model_info(Structure):
@@ -61,7 +62,7 @@ class limpid_engine_options(Structure):
 class limpid_memory_plan(Structure):
     _fields_ = [("mapped_weights", c_uint64), ("copied_weights", c_uint64), ("kv_cache", c_uint64),
                 ("step_buffers", c_uint64), ("available", c_uint64), ("n_context", c_int64), ("n_kv_tokens", c_int64),
-                ("max_batch_tokens", c_int64)]
+                ("max_batch_tokens", c_int64), ("n_kv_ranks", c_int32)]
 
 
 class limpid_histogram(Structure):

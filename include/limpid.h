@@ -239,6 +239,7 @@ typedef struct limpid_memory_plan { // bytes
     uint64_t step_buffers; // of a step of max_batch_tokens
     uint64_t available;    // what this process may still take; 0 = unknown
     int64_t n_context, n_kv_tokens, max_batch_tokens; // after defaults
+    int32_t n_kv_ranks; // that share n_kv_tokens, each with the cache of its own sequences; else 1
 } limpid_memory_plan;
 
 // What opening a model with these options and making an engine of it will take (NULL: the defaults):
@@ -321,6 +322,8 @@ typedef struct limpid_rank_info { // of one rank, since the engine was made
     double step_s;                // in steps
     double wait_s;                // of that: in exchanges with other ranks
     uint64_t memory_bytes;        // the most that the process has had in memory
+    int64_t kv_pages;             // of its KV cache
+    int64_t kv_pages_free;        // of those, that hold nothing
 } limpid_rank_info;
 
 // As of the last step, of at most `max` ranks. Returns how many there are: 0 for a model without ranks.

@@ -42,6 +42,7 @@ static void look_at_model(struct lp_inspect *in, const struct lp_common *c) {
     if (!context)
         context = in->h.n_context < LP_DEFAULT_CONTEXT ? in->h.n_context : LP_DEFAULT_CONTEXT;
     if (chunk > context) chunk = context;
+    in->n_context = context;
     if (!in->n_kv_tokens) in->n_kv_tokens = context * in->n_sequences;
     if (in->n_kv_tokens < context) in->n_kv_tokens = context;
     struct lp_plan_request request = {.kv_type = in->kv_type,

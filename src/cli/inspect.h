@@ -29,9 +29,9 @@ struct lp_inspect {
     int32_t n_slots;       // experts that fit into it
     struct lp_expert_layout experts;
     lp_type kv_type;
-    int64_t n_sequences, n_kv_tokens; // that the plan is for
-    int64_t n_ranks;                  // --ranks; 0: not asked for
-    struct lp_rank_plan *ranks;       // [n_ranks], where they can be
+    int64_t n_sequences, n_context, n_kv_tokens; // that the plan is for
+    int64_t n_ranks;                             // --ranks; 0: not asked for
+    struct lp_rank_plan *ranks;                  // [n_ranks], where they can be
     struct lp_err model_error, plan_error, tokenizer_error, template_error;
     struct lp_device *dev; // or NULL
     struct lp_tokenizer *tokenizer;

@@ -353,6 +353,8 @@ static void print_ranks(const json_t *r, FILE *to) {
     json_t *rank;
     size_t i;
     char out[40];
+    long long kv_bytes = 0, kv_tokens = 0;
+    bool data = false;
     fprintf(to, "\n%-7s %5s", "ranks", "stage");
     for (size_t c = 0; c < sizeof columns / sizeof columns[0]; c++)
         fprintf(to, "  %-*s", columns[c].width, columns[c].title);
@@ -364,7 +366,19 @@ static void print_ranks(const json_t *r, FILE *to) {
                     range_text(rank, columns[c].key, largest_end(ranks, columns[c].key), out));
         fprintf(to, "  %12s", SIZE(integer(rank, "weight_bytes")));
         fprintf(to, " %12s\n", SIZE(integer(rank, "kv_bytes")));
+        kv_bytes += integer(rank, "kv_bytes");
+        kv_tokens = integer(rank, "kv_tokens");
+        const char *attention = json_string_value(json_object_get(rank, "attention"));
+        data = attention && strcmp(attention, "data") == 0;
     }
+    if (data)
+        fprintf(to,
+                "  attention by sequences: each rank has the cache of its own, %lld tokens; %s in "
+                "all\n",
+                kv_tokens, SIZE(kv_bytes));
+    else
+        fprintf(to, "  attention by heads: KV caches of %s in all, for %lld tokens\n",
+                SIZE(kv_bytes), kv_tokens);
 }
 
 void lp_inspect_print(const json_t *r, bool sections_only, FILE *to) {

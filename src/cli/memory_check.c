@@ -8,16 +8,18 @@
 #include "cli/size_text.h"
 
 void lp_memory_plan_text(char *out, size_t n_bytes, const limpid_memory_plan *plan) {
-    char weights[32], copies[32], kv[32], step[32], available[32];
-    snprintf(out, n_bytes,
-             "memory: weights %s mapped and %s copied; KV cache %s for %lld tokens (a context has "
-             "%lld); buffers of a step %s; %s%s",
-             lp_size_text(weights, plan->mapped_weights),
-             lp_size_text(copies, plan->copied_weights), lp_size_text(kv, plan->kv_cache),
-             (long long)plan->n_kv_tokens, (long long)plan->n_context,
-             lp_size_text(step, plan->step_buffers),
-             plan->available ? "available: " : "available memory unknown",
-             plan->available ? lp_size_text(available, plan->available) : "");
+    char weights[32], copies[32], kv[32], step[32], available[32], ranks[48] = "";
+    if (plan->n_kv_ranks > 1)
+        snprintf(ranks, sizeof ranks, " on each of %d ranks", plan->n_kv_ranks);
+    snprintf(
+        out, n_bytes,
+        "memory: weights %s mapped and %s copied; KV cache %s%s for %lld tokens (a context has "
+        "%lld); buffers of a step %s; %s%s",
+        lp_size_text(weights, plan->mapped_weights), lp_size_text(copies, plan->copied_weights),
+        lp_size_text(kv, plan->kv_cache), ranks, (long long)plan->n_kv_tokens,
+        (long long)plan->n_context, lp_size_text(step, plan->step_buffers),
+        plan->available ? "available: " : "available memory unknown",
+        plan->available ? lp_size_text(available, plan->available) : "");
 }
 
 // What makes the copies of weights smaller, or "".
@@ -71,12 +73,39 @@ static bool is_folder(const char *path) {
     return stat(path, &s) == 0 && S_ISDIR(s.st_mode);
 }
 
+// With several ranks, in one stage, and nothing said about attention: by heads, unless the cache does not fit when
+// each rank has all of it and does when each has its part.
+static void choose_attention(const char *path, limpid_model_options *model,
+                             const limpid_engine_options *engine) {
+    const bool is_open = !model->attention_parallel || !strcmp(model->attention_parallel, "auto");
+    limpid_model_options data = *model;
+    limpid_memory_plan whole, part;
+    struct lp_memory_judgement judgement;
+    char all[32], each[32], available[32];
+    if (!model->ranks || !is_open || model->pipeline > 1) return;
+    data.attention_parallel = "data";
+    if (limpid_plan(&whole, path, model, engine, NULL)) return; // told below
+    lp_memory_judge(&judgement, &whole, model, false, "");
+    if (judgement.verdict != LP_MEMORY_REFUSED) return;
+    if (limpid_plan(&part, path, &data, engine, NULL)) return;
+    lp_memory_judge(&judgement, &part, &data, false, "");
+    if (judgement.verdict == LP_MEMORY_REFUSED) return;
+    model->attention_parallel = data.attention_parallel;
+    fprintf(
+        stderr,
+        "limpid: attention-parallel data: a KV cache of %s for %lld tokens on every rank does not "
+        "fit (available: %s), one of %s for the sequences of each does\n",
+        lp_size_text(all, whole.kv_cache), (long long)whole.n_kv_tokens,
+        lp_size_text(available, whole.available), lp_size_text(each, part.kv_cache));
+}
+
 int lp_memory_check(const char *path, limpid_model_options *model,
                     const limpid_engine_options *engine, const char *smaller, bool print) {
     limpid_memory_plan plan;
     limpid_error err;
     char text[512];
     struct lp_memory_judgement judgement;
+    choose_attention(path, model, engine);
     limpid_status status = limpid_plan(&plan, path, model, engine, &err);
     if (status == LIMPID_MEMORY) return lp_fail_text("%s; %s", err.text, smaller);
     if (status) return lp_fail_setting(&err);

@@ -60,8 +60,11 @@ static lp_status take_rank_times(limpid_engine *e, struct lp_err *err) {
     if (!ranks) return LP_OK;
     const size_t n = (size_t)lp_comm_size(ranks);
     e->rank_times = lp_alloc(n, sizeof *e->rank_times);
-    return e->rank_times ? LP_OK
-                         : lp_err_memory(err, n * sizeof *e->rank_times, "the ranks' times");
+    e->rank_pages_free = lp_alloc(n, sizeof *e->rank_pages_free);
+    if (!e->rank_times || !e->rank_pages_free)
+        return lp_err_memory(err, n * sizeof *e->rank_times, "the ranks' times");
+    for (size_t i = 0; i < n; i++) e->rank_pages_free[i] = lp_kv_part_pages(e->kv);
+    return LP_OK;
 }
 
 // Cache and buffers.
@@ -158,6 +161,7 @@ limpid_status limpid_engine_free(limpid_engine *e, limpid_error *err) {
     lp_status status = lp_trace_close(e->trace, lp_err_of(err));
     lp_free(e->logits);
     lp_free(e->rank_times);
+    lp_free(e->rank_pages_free);
     pthread_cond_destroy(&e->work);
     pthread_cond_destroy(&e->turn);
     pthread_mutex_destroy(&e->lock);

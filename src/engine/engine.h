@@ -95,6 +95,7 @@ struct limpid_engine {
     limpid_engine_stats stats; // its copy of the last step, under lock
     struct lp_step_log step_log;
     struct lp_rank_times *rank_times; // [ranks], a copy of the last step's, under lock; or NULL
+    int64_t *rank_pages_free;         // the same of each one's cache
 };
 
 struct limpid_sequence {
@@ -117,6 +118,9 @@ struct lp_engine_settings {
 lp_status lp_engine_settings_of(struct lp_engine_settings *out, const struct lp_hparams *h,
                                 bool has_mtp, const struct lp_device *dev, int32_t n_kv_parts,
                                 const limpid_engine_options *options, struct lp_err *err);
+// Tokens of the cache of each of n_parts ranks that share n_kv_tokens: its part, or a context where that is more, as
+// a sequence lies on one of them.
+int64_t lp_engine_kv_share(int64_t n_kv_tokens, int64_t n_context, int32_t n_parts);
 int64_t lp_engine_default_chunk(const struct lp_device *dev);
 lp_status lp_engine_settings_make(struct lp_engine_settings *out, const limpid_model *model,
                                   const limpid_engine_options *options, struct lp_err *err);

@@ -133,7 +133,8 @@ void lp_engine_trace_cache(const limpid_engine *e, const struct lp_seq *seq, con
                                                  .n_prompt = (int32_t)seq->n_prompt,
                                                  .n_cached = (int32_t)seq->n_computed,
                                                  .n_from_disk = (int32_t)seq->n_cached_disk,
-                                                 .source = source});
+                                                 .source = source,
+                                                 .rank = seq->pages.part});
 }
 
 // Behind a pre-emption tokens of the answer are computed again, many at a time.

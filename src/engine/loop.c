@@ -127,6 +127,17 @@ static void put_expert_stats(struct lp_expert_cache *cache, limpid_engine_stats 
     s->expert_wait_s = (double)experts.wait_ns * 1e-9;
 }
 
+// Under lock.
+static void publish_ranks(limpid_engine *e) {
+    const int32_t n = lp_comm_size(e->model->weights->ranks);
+    memcpy(e->rank_times, lp_ranks_times(e->runner), (size_t)n * sizeof *e->rank_times);
+    for (int32_t i = 0; i < n; i++) {
+        const int32_t part =
+            i < lp_kv_n_parts(e->kv) ? i : 0; // of one part each has the same pages
+        e->rank_pages_free[i] = lp_kv_n_free_in(e->kv, part);
+    }
+}
+
 static void publish(limpid_engine *e) {
     limpid_engine_stats *s = &e->live;
     struct lp_route_counts routes = lp_runner_route_counts(e->runner);
@@ -157,9 +168,7 @@ static void publish(limpid_engine *e) {
     s->requests = e->n_arrivals;
     s->rejected = e->n_rejected;
     e->stats = *s;
-    if (e->rank_times)
-        memcpy(e->rank_times, lp_ranks_times(e->runner),
-               (size_t)lp_comm_size(e->model->weights->ranks) * sizeof *e->rank_times);
+    if (e->rank_times) publish_ranks(e);
     pthread_mutex_unlock(&e->lock);
     e->n_slots_used = e->sched.n_running;
     e->beat_ns = lp_clock_ns();
@@ -262,7 +271,9 @@ size_t limpid_engine_get_ranks(const limpid_engine *engine, limpid_rank_info *ou
         out[i] = (limpid_rank_info){.host = lp_comm_host(ranks, (int32_t)i),
                                     .step_s = (double)e->rank_times[i].step_ns * 1e-9,
                                     .wait_s = (double)e->rank_times[i].wait_ns * 1e-9,
-                                    .memory_bytes = e->rank_times[i].memory_bytes};
+                                    .memory_bytes = e->rank_times[i].memory_bytes,
+                                    .kv_pages = lp_kv_part_pages(e->kv),
+                                    .kv_pages_free = e->rank_pages_free[i]};
     pthread_mutex_unlock(&e->lock);
     return n;
 }

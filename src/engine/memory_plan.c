@@ -45,7 +45,8 @@ static lp_status plan_plain(limpid_memory_plan *out, const struct lp_hparams *h,
                                 .available = lp_memory_available(),
                                 .n_context = s->n_context,
                                 .n_kv_tokens = s->n_kv_tokens * s->n_kv_parts,
-                                .max_batch_tokens = s->max_batch_tokens};
+                                .max_batch_tokens = s->max_batch_tokens,
+                                .n_kv_ranks = s->n_kv_parts};
     return LP_OK;
 }
 

@@ -53,6 +53,12 @@ int64_t lp_engine_default_chunk(const struct lp_device *dev) {
     return or_default(dev->backend->chunk, LP_DEFAULT_CHUNK);
 }
 
+int64_t lp_engine_kv_share(int64_t n_kv_tokens, int64_t n_context, int32_t n_parts) {
+    const int64_t share = lp_kv_pages_of((n_kv_tokens + n_parts - 1) / n_parts) * LP_KV_PAGE_TOKENS;
+    if (n_parts == 1) return n_kv_tokens;
+    return share > n_context ? share : n_context;
+}
+
 static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
                       const struct lp_device *dev, const limpid_engine_options *o,
                       struct lp_err *err) {
@@ -67,8 +73,6 @@ static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
     s->max_queue = o->max_queue;
     s->speculate = o->speculate;
     s->n_kv_tokens = or_default(o->n_kv_tokens, s->n_context);
-    const int64_t share =
-        lp_kv_pages_of((s->n_kv_tokens + s->n_kv_parts - 1) / s->n_kv_parts) * LP_KV_PAGE_TOKENS;
     if (s->max_batch_tokens < s->max_seqs)
         return lp_err_set(
             err, LP_STATUS_INVALID,
@@ -80,8 +84,7 @@ static lp_status fill(struct lp_engine_settings *s, const struct lp_hparams *h,
                           "the KV cache of %lld tokens is smaller than the context of %lld; raise "
                           "--kv-tokens or lower --ctx",
                           (long long)s->n_kv_tokens, (long long)s->n_context);
-    // A sequence lies in one part, so each has room for the longest.
-    if (s->n_kv_parts > 1) s->n_kv_tokens = share > s->n_context ? share : s->n_context;
+    s->n_kv_tokens = lp_engine_kv_share(s->n_kv_tokens, s->n_context, s->n_kv_parts);
     // One page for the copy of a shared one; and what drafts reach ahead.
     s->n_kv_tokens += LP_KV_PAGE_TOKENS;
     if (s->speculate) s->n_kv_tokens += LP_KV_PAGE_TOKENS;

@@ -187,15 +187,20 @@ static void put_histogram(struct lp_bytes *out, const char *name, const char *he
     lp_bytes_printf(out, "\n%s_count %llu\n", name, (unsigned long long)sum);
 }
 
-// One series a rank; at: of the number, a double, in limpid_rank_info.
+// One series a rank; at: of the number in limpid_rank_info, a double or 64 bits.
 static void put_ranks(struct lp_bytes *out, const char *name, const char *type, const char *help,
-                      const limpid_rank_info *ranks, size_t n, size_t at) {
+                      const limpid_rank_info *ranks, size_t n, size_t at, bool is_double) {
     put_head(out, name, type, help);
     for (size_t i = 0; i < n; i++) {
         double value;
+        uint64_t whole;
         memcpy(&value, (const char *)&ranks[i] + at, sizeof value);
+        memcpy(&whole, (const char *)&ranks[i] + at, sizeof whole);
         lp_bytes_printf(out, "%s{rank=\"%zu\",host=\"%s\"} ", name, i, ranks[i].host);
-        put_number(out, value);
+        if (is_double)
+            put_number(out, value);
+        else
+            lp_bytes_printf(out, "%llu", (unsigned long long)whole);
         lp_bytes_puts(out, "\n");
     }
 }
@@ -207,14 +212,16 @@ bool lp_metrics_write_ranks(struct lp_bytes *out, const limpid_engine *engine) {
     if (!ranks) return false;
     limpid_engine_get_ranks(engine, ranks, n);
     put_ranks(out, "limpid_rank_step_seconds_total", "counter", "Time of a rank in steps", ranks, n,
-              offsetof(limpid_rank_info, step_s));
+              offsetof(limpid_rank_info, step_s), true);
     put_ranks(out, "limpid_rank_wait_seconds_total", "counter",
               "Time of a rank in exchanges with the others", ranks, n,
-              offsetof(limpid_rank_info, wait_s));
-    put_head(out, "limpid_rank_memory_bytes", "gauge", "The most memory that a rank has had");
-    for (size_t i = 0; i < n; i++)
-        lp_bytes_printf(out, "limpid_rank_memory_bytes{rank=\"%zu\",host=\"%s\"} %llu\n", i,
-                        ranks[i].host, (unsigned long long)ranks[i].memory_bytes);
+              offsetof(limpid_rank_info, wait_s), true);
+    put_ranks(out, "limpid_rank_memory_bytes", "gauge", "The most memory that a rank has had",
+              ranks, n, offsetof(limpid_rank_info, memory_bytes), false);
+    put_ranks(out, "limpid_rank_kv_pages", "gauge", "Pages of a rank's KV cache", ranks, n,
+              offsetof(limpid_rank_info, kv_pages), false);
+    put_ranks(out, "limpid_rank_kv_pages_free", "gauge", "Of those, pages that hold nothing", ranks,
+              n, offsetof(limpid_rank_info, kv_pages_free), false);
     lp_free(ranks);
     return !out->failed;
 }

@@ -9,6 +9,9 @@ Checked with 2, 3 and 4 ranks, with experts split and whole, and in pipelines of
 - --deterministic: the same bits in two runs with the same N, for every chunking
 - the small model of the repository: drafts by its MTP layer and prefixes kept on disk change no token; the server
   answers right, several requests at a time, and its self-check passes
+- sequences divided over ranks (--attention-parallel data): log-probabilities and texts are those of one process on every
+  rank, more run at a time than one rank has pages for, a prefix is found again on the rank that has it, the ranks'
+  caches together are that of one process
 - a trace of each rank, which `limpid trace` puts on one time line, also where a rank was killed
 - a rank that dies or hangs: the request is told which, health turns red, all processes end
 - what cannot be is refused with a sentence, by all processes; without a launcher nothing changes
@@ -121,6 +124,124 @@ def serves(limpid, layout):
                     yield f"the server ends with status {s.process.returncode}: {s.stderr()[-400:]}"
 
 
+# ---- sequences divided over ranks
+
+# By the definition of operations, so that logits differ in the order of sums alone.
+PLAIN = ["--backend", "ref", "--kv", "f32", "--threads", "1", "--self-check", "off"]
+WORDS = "river tower garden letter winter bridge lantern market".split()
+
+
+def story(i, n_words=60):
+    """A text that begins with the number of the story: no two share a page."""
+    return f"Story {i}. " + " ".join(WORDS[(i * 5 + k * (i + 1)) % len(WORDS)] for k in range(n_words))
+
+
+def answer(server, prompt, n=8):
+    """Ids, their log-probabilities, and how many prompt tokens were cached."""
+    got = server.complete(prompt=prompt, temperature=0, max_tokens=n, ignore_eos=True, logprobs=1)
+    choice = got["choices"][0]
+    return choice["text"], np.array(choice["logprobs"]["token_logprobs"]), got["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def answers(server, prompts, **options):
+    with concurrent.futures.ThreadPoolExecutor(len(prompts)) as pool:
+        return list(pool.map(lambda prompt: answer(server, prompt, **options), prompts))
+
+
+def others_than(got, want, what):
+    for i, ((text, logprobs, _), (text_alone, alone, _)) in enumerate(zip(got, want)):
+        if text != text_alone:
+            yield f"{what} {i} is {text!r}, in one process {text_alone!r}"
+        else:
+            yield too_far("log-probabilities", logprobs, alone, TOLERANCE)
+
+
+def used_by_rank(server, n):
+    """Pages that hold something, of sequences or of known prefixes."""
+    numbers = server.metrics()
+    def of(name):
+        return [next(v for k, v in numbers.items() if k.startswith(f'limpid_rank_{name}{{rank="{rank}"')) for rank in range(n)]
+    return [int(pages - free) for pages, free in zip(of("kv_pages"), of("kv_pages_free"))]
+
+
+def divides_sequences(limpid, layout, chunk):
+    """Distinct prompts, at a time: on all ranks. Then each again and further: found where it was computed."""
+    size = layout[1]
+    prompts = [story(i) for i in range(2 * size)] + [story(0) + " and then"]
+    with Server(limpid, MINI_MODEL, [*PLAIN, "--chunk", "64"]) as alone:
+        want, further = answers(alone, prompts), answers(alone, [p + " One day" for p in prompts])
+    with Server(limpid, MINI_MODEL, [*PLAIN, *map(str, layout), "--chunk", str(chunk)]) as s:
+        yield from others_than(answers(s, prompts), want, "answer")
+        used = used_by_rank(s, size)
+        if min(used) == 0:
+            yield f"pages used on the ranks are {used}"
+        again = answers(s, [p + " One day" for p in prompts])
+        yield from others_than(again, further, "further answer")
+        if min(n for _, _, n in again) < 64:
+            yield f"cached tokens of prompts that were computed before are {[n for _, _, n in again]}"
+
+
+def more_than_a_rank_has(limpid, layout):
+    """Each rank has pages for one sequence of the context; as many as ranks run at a time, and all get their answer."""
+    size = layout[1]
+    prompts = [story(i, 200) for i in range(size + 2)]
+    with Server(limpid, MINI_MODEL, PLAIN) as alone:
+        want = answers(alone, prompts, n=20)
+        n_tokens = max(alone.complete(prompt=p, max_tokens=1)["usage"]["prompt_tokens"] for p in prompts)
+    context = (n_tokens + 20 + 63) // 64 * 64
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        path = os.path.join(folder, "t.jsonl")
+        options = [*PLAIN, *map(str, layout), "--ctx", str(context), "--kv-tokens", str(context * size), "--trace", path]
+        with Server(limpid, MINI_MODEL, options) as s:
+            yield from others_than(answers(s, prompts, n=20), want, "answer")
+            kv_pages = [v for k, v in s.metrics().items() if k.startswith("limpid_rank_kv_pages{")]
+            if kv_pages != [context // 64 + 1] * size:  # and one for the copy of a shared one
+                yield f"pages of the ranks are {kv_pages}, expected {context // 64 + 1} each"
+            s.stop()
+        with open(path) as f:
+            events = [json.loads(line) for line in f]
+        most = max(e["n_running"] for e in events if e["event"] == "schedule")
+        ranks = {e["rank"] for e in events if e["event"] == "cache"}
+        if most != size or ranks != set(range(size)):
+            yield f"at most {most} sequences ran at a time, on the ranks {sorted(ranks)}"
+
+
+def caches_together(limpid, layout):
+    """The ranks' caches are that of one process, where heads are divided as many times that."""
+    size, plan = layout[1], {}
+    for name, options in (("one", []), ("heads", ["--ranks", size]), ("data", layout)):
+        out = run([limpid, "inspect", MINI_MODEL, "--json", "--ctx", 256, "--kv-tokens", 256 * 4 * size, *options]).stdout
+        plan[name] = json.loads(out)
+    one = plan["one"]["memory"]["kv_bytes_per_token"] * 256 * 4 * size
+    sums = {name: sum(r["kv_bytes"] for r in plan[name]["ranks"]) for name in ("heads", "data")}
+    if sums != {"heads": size * one, "data": one}:
+        yield f"KV bytes of all ranks are {sums}, of one process {one}"
+    if any(r["attention"] != "data" or r["kv_tokens"] != 256 * 4 for r in plan["data"]["ranks"]):
+        yield f"the plan is {plan['data']['ranks']}"
+
+
+def memory_available():
+    with open("/proc/meminfo") as f:
+        return next(int(line.split()[1]) * 1024 for line in f if line.startswith("MemAvailable"))
+
+
+def chooses_data(limpid):
+    """A cache that does not fit twice: the program divides it, and says so."""
+    out = run([limpid, "inspect", MINI_MODEL, "--json"]).stdout
+    n = int(memory_available() * 0.6 / json.loads(out)["memory"]["kv_bytes_per_token"]) // 64 * 64
+    options = ["--ranks", "2", "--ctx", "256", "--threads", "1", "--self-check", "off"]
+    with Server(limpid, MINI_MODEL, [*options, "--kv-tokens", str(n)]) as s:
+        for words in ("attention-parallel data: a KV cache of", "on each of 2 ranks"):
+            if words not in s.stderr():
+                yield f"no {words!r} in {s.stderr()!r}"
+        text = s.complete(prompt="Once", max_tokens=4, temperature=0)["choices"][0]["text"]
+        if not text:
+            yield "no answer"
+    with Server(limpid, MINI_MODEL, [*options, "--kv-tokens", "4096"]) as s:
+        if "attention-parallel" in s.stderr():
+            yield f"a small cache is divided: {s.stderr()!r}"
+
+
 # ---- traces
 
 def trace_of(limpid, path, *options):
@@ -203,10 +324,10 @@ def process_of(rank, marker):
     raise AssertionError(f"no process is rank {rank}")
 
 
-def fails(limpid, number, sentence):
+def fails(limpid, number, sentence, *layout):
     """A rank is killed or stopped while a request runs: it gets the reason, health turns red, all ends."""
     with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as marker:
-        options = ["--ranks", "2", "--threads", "1", "--rank-timeout", "5", "--self-check", "off", "--cache-dir", marker]
+        options = ["--ranks", "2", *layout, "--threads", "1", "--rank-timeout", "5", "--self-check", "off", "--cache-dir", marker]
         with Server(limpid, MINI_MODEL, options) as s, concurrent.futures.ThreadPoolExecutor(1) as pool:
             victim = process_of(1, marker)
             body = json.dumps({"prompt": "Once", "max_tokens": 4000, "ignore_eos": True})
@@ -287,7 +408,7 @@ def main():
     if args.sanitizer:
         models = models[::4]
     for i, g in enumerate(models):  # every model in half of the layouts, neighbours in the two halves
-        mine = [names[1], names[7]] if args.sanitizer else names[i % 2::2]
+        mine = [names[1], names[7], names[8]] if args.sanitizer else names[i % 2::2]
         for name in mine:
             if "--pipeline" not in LAYOUTS[name] or LAYOUTS[name][-1] <= g.info["n_layer"]:
                 checks.add(f"{g.name} {name}", golden, args.limpid, g, LAYOUTS[name], "cpu")
@@ -297,12 +418,19 @@ def main():
         layout = LAYOUTS[("2", "3 whole", "2 stages")[i % 3]]
         checks.add(f"{g.name} {' '.join(map(str, layout))} read ahead", golden, args.limpid, g, [*layout, "--prefetch"], "cpu")
         checks.add(f"{g.name} 3, read ahead and repacked", golden, args.limpid, g, [*LAYOUTS["3"], "--prefetch", "--repack", "on"], "cpu")
-    for name in ("2 whole",) if args.sanitizer else ("3", "2 whole", "2 stages of 2"):
+    for name in ("2 whole",) if args.sanitizer else ("3", "2 whole", "2 stages of 2", "2 data"):
         checks.add(f"{models[0].name} {name} deterministic", same_bits, args.limpid, models[0], LAYOUTS[name])
     for name in () if args.sanitizer else ("2 stages", "3 stages", "2 stages of 2"):
         checks.add(f"windows, {name}", long_prompt, args.limpid, LAYOUTS[name])
-    checks.add("drafts", speculates, args.limpid, LAYOUTS["2"])
-    for name in ("2",) if args.sanitizer else ("2", "2 stages", "4"):
+    for name in ("2", "2 data"):
+        checks.add(f"drafts, {name}", speculates, args.limpid, LAYOUTS[name])
+    for name, chunk in (("2 data", 64),) if args.sanitizer else (("2 data", 64), ("3 data, whole", 17), ("4 data", 512)):
+        checks.add(f"sequences, {name}, chunks of {chunk}", divides_sequences, args.limpid, LAYOUTS[name], chunk)
+        checks.add(f"more sequences than a rank has pages for, {name}", more_than_a_rank_has, args.limpid, LAYOUTS[name])
+        checks.add(f"caches together, {name}", caches_together, args.limpid, LAYOUTS[name])
+    if not args.sanitizer:
+        checks.add("data where heads do not fit", chooses_data, args.limpid)
+    for name in ("2", "2 data") if args.sanitizer else ("2", "2 stages", "4", "2 data", "3 data, whole"):
         checks.add(f"server, {name}", serves, args.limpid, LAYOUTS[name])
     for name in ("2",) if args.sanitizer else ("2", "2 stages of 2"):
         checks.add(f"trace, {name}", traces, args.limpid, LAYOUTS[name])
@@ -312,10 +440,13 @@ def main():
             (["--pipeline", 2], 2, ["needs several ranks"]),
             (["--ranks", 3, "--pipeline", 2], 2, ["3 ranks", "the nearest is 1"]),
             (["--ranks", 2, "--shard-experts", "half"], 2, ["shard_experts is 'half'"]),
+            (["--ranks", 2, "--attention-parallel", "rows"], 2, ["attention_parallel is 'rows'"]),
+            (["--ranks", 2, "--pipeline", 2, "--attention-parallel", "data"], 1, ["--attention-parallel data", "--pipeline"]),
             (["--ranks", 2, "--pipeline", 2, "--speculate", 2], 1, ["leave --speculate"]),
             (["--ranks", 2, "--memory-budget", "10M"], 1, ["memory budget"])):
         checks.add(f"refused: {' '.join(map(str, options))}", refuses, args.limpid, options, status, *words)
     checks.add("a rank is killed", fails, args.limpid, signal.SIGKILL, "has ended")
+    checks.add("a rank is killed, data", fails, args.limpid, signal.SIGKILL, "has ended", "--attention-parallel", "data")
     checks.add("a rank hangs", fails, args.limpid, signal.SIGSTOP, "is stopped")
     checks.add("no file on a rank", differ, args.limpid, None, "rank 1 on", "cannot open")
     checks.add("another file on a rank", differ, args.limpid, models[0].path, "rank 1 on", "another file")
