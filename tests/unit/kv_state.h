@@ -32,6 +32,29 @@ static struct lp_kv *state_kv(struct lp_device *dev, int64_t n_pages) {
     return kv;
 }
 
+// Of a cache of several parts (lp_kv_set_parts) what the other ranks have, each its pages from 0 on.
+#define STATE_MAX_PARTS 4
+static struct lp_kv *state_elsewhere[STATE_MAX_PARTS];
+
+static inline void state_copy_there(void *user, int32_t to, int32_t from) {
+    const struct lp_kv *kv = user;
+    const int32_t part = lp_kv_part_of(kv, to), first = part * (int32_t)lp_kv_part_pages(kv);
+    assert_true(part > 0 && lp_kv_part_of(kv, from) == part);
+    lp_kv_page_copy(state_elsewhere[part], to - first, from - first);
+}
+
+static inline void state_divide(struct lp_kv *kv, int32_t n_parts, struct lp_device *dev) {
+    const struct lp_kv_others others = {.user = kv, .copy = state_copy_there};
+    assert_true(n_parts <= STATE_MAX_PARTS);
+    struct lp_err err;
+    for (int32_t i = 1; i < n_parts; i++)
+        if (lp_kv_new(&state_elsewhere[i], dev, state_layers, STATE_N_LAYERS, LP_TYPE_F32,
+                      lp_kv_part_pages(kv) * LP_KV_PAGE_TOKENS, &err))
+            fail_msg("%s", err.text);
+    assert_int_equal(lp_kv_set_parts(kv, n_parts, NULL), LP_OK);
+    lp_kv_set_others(kv, &others);
+}
+
 // The hash of a text that goes on with `token` behind a text of hash `before` (0: nothing).
 static uint64_t state_next(uint64_t before, int32_t token) {
     uint64_t x = (before ^ ((uint64_t)(uint32_t)token + 1)) * 0x9e3779b97f4a7c15u;
@@ -41,11 +64,14 @@ static uint64_t state_next(uint64_t before, int32_t token) {
 
 static uint64_t *state_slot(const struct lp_kv *kv, int32_t layer,
                             const struct lp_page_table *table, int64_t slot) {
+    const struct lp_kv *home = table->part ? state_elsewhere[table->part] : kv;
     struct lp_cache_view view =
-        lp_kv_view(kv, layer, layer == STATE_MAIN ? LP_KV_LATENT : LP_KV_KEY, table);
+        lp_kv_view(home, layer, layer == STATE_MAIN ? LP_KV_LATENT : LP_KV_KEY, table);
     assert_true(slot / LP_KV_PAGE_TOKENS < table->n_pages);
+    const int64_t page = view.pages[slot / LP_KV_PAGE_TOKENS];
+    assert_int_equal(lp_kv_part_of(kv, (int32_t)page), table->part); // P6
     return (uint64_t *)((char *)view.base +
-                        (size_t)view.pages[slot / LP_KV_PAGE_TOKENS] * view.page_bytes +
+                        (size_t)(page - table->part * lp_kv_part_pages(kv)) * view.page_bytes +
                         (size_t)(slot % LP_KV_PAGE_TOKENS) * view.row_bytes);
 }
 

@@ -313,8 +313,87 @@ static void append_and_grow_without_memory(void **state) {
         lp_status status = lp_kv_new(&kv, dev, mixed, 3, LP_TYPE_Q8_0, PAGE, &err);
         lp_alloc_fail_after(0);
         if (!status) lp_kv_free(kv);
-        assert_int_equal(status, nth <= 6 + 6 ? LP_STATUS_MEMORY : LP_OK);
+        assert_int_equal(status, nth <= 7 + 6 ? LP_STATUS_MEMORY : LP_OK);
     }
+    lp_backend_ref.close(dev);
+}
+
+// Of three parts of four pages a table has those of its own, and only what is of part 0 is here.
+struct there {
+    int n_copies, n_reads, n_writes;
+    int32_t page;
+};
+static void copy_there(void *user, int32_t to, int32_t from) {
+    struct there *t = user;
+    t->n_copies++;
+    t->page = to;
+    assert_int_equal(from / 4, to / 4);
+}
+static bool read_there(void *user, int32_t page, void *out) {
+    struct there *t = user;
+    t->n_reads++;
+    t->page = page;
+    memset(out, 0x5a, 1);
+    return true;
+}
+static void write_there(void *user, int32_t page, const void *whole) {
+    struct there *t = user;
+    t->n_writes++;
+    t->page = page;
+    assert_int_equal(*(const uint8_t *)whole, 0x5a);
+}
+
+static void parts_have_pages_of_their_own(void **state) {
+    (void)state;
+    struct lp_device *dev = device();
+    struct lp_kv *kv;
+    struct lp_err err;
+    struct there there = {0};
+    const struct lp_kv_others others = {
+        .user = &there, .copy = copy_there, .read = read_there, .write = write_there};
+    assert_int_equal(lp_kv_new(&kv, dev, layers, 2, LP_TYPE_F16, 4 * PAGE, NULL), LP_OK);
+    const size_t bytes = lp_kv_bytes(kv), page_bytes = lp_kv_page_bytes(kv);
+    assert_int_equal(lp_kv_set_parts(kv, INT32_MAX / 2, &err), LP_STATUS_LIMIT);
+    assert_int_equal(lp_kv_set_parts(kv, 3, NULL), LP_OK);
+    lp_kv_set_others(kv, &others);
+    assert_int_equal(lp_kv_bytes(kv), bytes); // what is here
+    assert_int_equal(lp_kv_page_bytes(kv), page_bytes);
+    assert_int_equal(lp_kv_capacity_tokens(kv), 12 * PAGE);
+    struct lp_page_table tables[3] = {{.part = 0}, {.part = 1}, {.part = 2}};
+    assert_int_equal(lp_page_table_grow(&tables[1], kv, 4 * PAGE, NULL), LP_OK);
+    assert_int_equal(lp_page_table_grow(&tables[1], kv, 5 * PAGE, &err), LP_STATUS_LIMIT);
+    assert_int_equal(lp_page_table_grow(&tables[2], kv, 2 * PAGE, NULL), LP_OK);
+    assert_int_equal(lp_page_table_grow(&tables[0], kv, 2 * PAGE, NULL), LP_OK);
+    for (int64_t i = 0; i < 4; i++) assert_int_equal(tables[1].pages[i], 4 + i);
+    assert_int_equal(tables[2].pages[0], 8);
+    assert_int_equal(lp_kv_n_free(kv), 4);
+    assert_int_equal(lp_kv_n_free_in(kv, 1), 0);
+    assert_int_equal(lp_kv_n_free_in(kv, 2), 2);
+    assert_int_equal(lp_kv_page_take_in(kv, 1), -1);
+    lp_kv_page_share(kv, 9);
+    lp_kv_page_set_cached(kv, 9, true);
+    lp_page_table_release(&tables[2], kv);
+    assert_int_equal(lp_kv_n_idle_in(kv, 2), 1);
+    assert_int_equal(lp_kv_n_idle_in(kv, 0) + lp_kv_n_idle_in(kv, 1), 0);
+    assert_int_equal(lp_kv_n_idle(kv), 1);
+    uint8_t *host = calloc(1, page_bytes);
+    lp_kv_page_copy(kv, 1, 0);
+    assert_true(lp_kv_page_read(kv, 0, host));
+    lp_kv_page_write(kv, 1, host);
+    assert_int_equal(there.n_copies + there.n_reads + there.n_writes, 0);
+    lp_kv_page_copy(kv, 10, 9);
+    assert_int_equal(there.page, 10);
+    assert_true(lp_kv_page_read(kv, 5, host));
+    assert_int_equal(there.page, 5);
+    lp_kv_page_write(kv, 6, host);
+    assert_int_equal(there.page, 6);
+    assert_int_equal(there.n_copies + there.n_reads + there.n_writes, 3);
+    free(host);
+    lp_kv_page_set_cached(kv, 9, false);
+    lp_kv_page_put(kv, 9);
+    for (int i = 0; i < 2; i++) lp_page_table_release(&tables[i], kv);
+    assert_int_equal(lp_kv_n_free(kv), 12);
+    lp_kv_free(kv);
     lp_backend_ref.close(dev);
 }
 
@@ -327,6 +406,7 @@ int main(void) {
                                        cmocka_unit_test(q8_0_needs_whole_blocks),
                                        cmocka_unit_test(the_slot_offset_reaches_the_view),
                                        cmocka_unit_test(appended_pages_belong_to_the_table),
-                                       cmocka_unit_test(append_and_grow_without_memory)};
+                                       cmocka_unit_test(append_and_grow_without_memory),
+                                       cmocka_unit_test(parts_have_pages_of_their_own)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 // The scheduler with a model that only pretends: the state of a token is a hash (kv_state.h), the answer
-// is random. S1 to S6 of sched.h are looked at in every step of random lives on tiny caches, and the
+// is random. S1 to S7 of sched.h are looked at in every step of random lives on tiny caches, and the
 // state of each sequence must be that of its own tokens, whatever was shared, evicted and computed
 // again.
 #include "lp_test.h"
@@ -33,6 +33,7 @@ struct world {
     int64_t n_submitted, n_ended;    // sequences
     struct lp_page_table outside;    // pages of a limpid_sequence
     struct lp_seq *was[MAX_RUNNING]; // running before the plan
+    int32_t was_in[MAX_RUNNING];     // the parts of the cache they were in
     int n_was;
     uint64_t n_preempted, n_shared_tokens; // to know that it was about something
 };
@@ -41,7 +42,7 @@ static int64_t below(struct world *w, int64_t n) {
     return (int64_t)(lp_rng_u64(&w->rng) % (uint64_t)n);
 }
 
-static void open_world(struct world *w, uint64_t seed) {
+static void open_world(struct world *w, uint64_t seed, int32_t n_parts) {
     struct limpid_engine *e = &w->e;
     *w = (struct world){.dev = state_device()};
     lp_rng_init(&w->rng, seed);
@@ -54,8 +55,9 @@ static void open_world(struct world *w, uint64_t seed) {
     // As settings.c has it: a context, a page for a copy, one for drafts; and a few more.
     int64_t n_pages = lp_kv_pages_of(e->n_context) + 1 + (e->speculation.n_draft > 0) + below(w, 6);
     e->kv = state_kv(w->dev, n_pages);
+    if (n_parts > 1) state_divide(e->kv, n_parts, w->dev);
     assert_int_equal(lp_prefix_new(&e->prefix, e->kv, NULL, NULL), LP_OK);
-    assert_int_equal(lp_sched_init(&e->sched, e->max_seqs, 1, NULL), LP_OK);
+    assert_int_equal(lp_sched_init(&e->sched, e->max_seqs, n_parts, NULL), LP_OK);
 }
 
 static void close_world(struct world *w) {
@@ -67,6 +69,7 @@ static void close_world(struct world *w) {
     lp_prefix_free(w->e.prefix);
     assert_int_equal(lp_kv_n_free(w->e.kv), lp_kv_n_pages(w->e.kv)); // nothing was lost
     lp_sched_release(&w->e.sched);
+    for (int32_t i = 1; i < lp_kv_n_parts(w->e.kv); i++) lp_kv_free(state_elsewhere[i]);
     lp_kv_free(w->e.kv);
     lp_backend_ref.close(w->dev);
 }
@@ -149,8 +152,23 @@ static int64_t ahead_of(const struct limpid_engine *e, const struct lp_seq *seq)
     return seq->draft_whole ? 1 + e->speculation.n_draft : 0;
 }
 
-static int64_t obtainable(const struct limpid_engine *e) {
-    return lp_kv_n_free(e->kv) + lp_prefix_n_idle(e->prefix);
+static int64_t obtainable(const struct limpid_engine *e, int32_t part) {
+    return lp_kv_n_free_in(e->kv, part) + lp_kv_n_idle_in(e->kv, part);
+}
+
+static int64_t pages_for(const struct limpid_engine *e, const struct lp_seq *seq) {
+    return lp_kv_pages_of(seq->n_tokens + 1 + (e->speculation.on ? e->speculation.n_draft : 0));
+}
+
+// Of a cache with several parts, pages that running sequences will take.
+static int64_t promised(const struct limpid_engine *e, int32_t part) {
+    int64_t sum = 0;
+    for (int32_t i = 0; i < e->sched.n_running && lp_kv_n_parts(e->kv) > 1; i++) {
+        const struct lp_seq *seq = e->sched.running[i];
+        const int64_t left = pages_for(e, seq) - seq->pages.n_pages;
+        if (seq->pages.part == part && left > 0) sum += left;
+    }
+    return sum;
 }
 
 static void check_order(const struct limpid_engine *e) {
@@ -186,7 +204,7 @@ static void check_rows(const struct limpid_engine *e, int64_t n_rows) { // S1, a
         if (n > 0)
             assert_true(lp_kv_pages_of(need) <= seq->pages.n_pages);
         else if (left == 1) // only pages can be what it lacks
-            assert_true(lp_kv_pages_of(need) - seq->pages.n_pages > obtainable(e));
+            assert_true(lp_kv_pages_of(need) - seq->pages.n_pages > obtainable(e, seq->pages.part));
     }
     assert_int_equal(sum, n_rows);
     assert_true(sum <= e->max_batch_tokens);
@@ -198,17 +216,18 @@ static void check_preempted(struct world *w) { // S4
         if (w->was[i]->state != LP_SEQ_WAITING) continue;
         assert_true(w->was[i]->n_preempted > 0);
         for (int32_t k = 0; k < e->sched.n_running; k++)
-            assert_true(is_senior(e->sched.running[k], w->was[i]));
+            assert_true(e->sched.running[k]->pages.part != w->was_in[i] ||
+                        is_senior(e->sched.running[k], w->was[i]));
     }
 }
 
 static void check_waiting(const struct world *w, bool preempted) { // S5
     const struct limpid_engine *e = &w->e;
-    int64_t drafts = e->speculation.on ? e->speculation.n_draft : 0;
     if (preempted || e->sched.n_running == e->max_seqs) return;
     for (const struct lp_seq *seq = e->sched.waiting; seq; seq = seq->next) {
         if (seq->choice > 0 && !seq->request->prompt_done) continue;
-        assert_true(lp_kv_pages_of(seq->n_tokens + 1 + drafts) > obtainable(e));
+        for (int32_t part = 0; part < lp_kv_n_parts(e->kv); part++)
+            assert_true(pages_for(e, seq) > obtainable(e, part) - promised(e, part));
         return;
     }
 }
@@ -303,7 +322,10 @@ static void step(struct world *w) {
     uint64_t preempted = e->sched.n_preempted;
     bool no_memory = below(w, 300) == 0;
     w->n_was = 0;
-    for (int32_t i = 0; i < e->sched.n_running; i++) w->was[w->n_was++] = e->sched.running[i];
+    for (int32_t i = 0; i < e->sched.n_running; i++) {
+        w->was_in[w->n_was] = e->sched.running[i]->pages.part;
+        w->was[w->n_was++] = e->sched.running[i];
+    }
     if (no_memory) lp_alloc_fail_after(1 + (size_t)below(w, 6));
     int64_t n_rows = lp_sched_plan(e, below(w, 8) > 0, &refused, &err);
     lp_alloc_fail_after(0);
@@ -316,7 +338,8 @@ static void step(struct world *w) {
         assert_int_equal(n_rows, 0);
         assert_int_equal(err.status, LP_STATUS_LIMIT);
         assert_ptr_equal(refused, e->sched.running[0]);
-        assert_int_equal(e->sched.n_running, 1);
+        for (int32_t i = 1; i < e->sched.n_running; i++)
+            assert_int_not_equal(e->sched.running[i]->pages.part, refused->pages.part);
         end_request(w, refused->request);
     } else { // never idle with a queue
         assert_true(n_rows > 0 || (e->sched.n_running == 0 && !e->sched.waiting));
@@ -331,10 +354,12 @@ static void step(struct world *w) {
 }
 
 static void outside_pages(struct world *w) {
-    if (w->outside.n_pages > 0)
+    if (w->outside.n_pages > 0) {
         lp_page_table_release(&w->outside, w->e.kv);
-    else
-        lp_engine_grow(&w->e, &w->outside, 1 + below(w, 4 * PAGE), NULL);
+        return;
+    }
+    w->outside.part = lp_engine_roomiest_part(&w->e);
+    lp_engine_grow(&w->e, &w->outside, 1 + below(w, 4 * PAGE), NULL);
 }
 
 static void simulate(struct world *w, int n_steps, bool with_outside) {
@@ -367,7 +392,7 @@ static void never_idle_with_a_queue(void **state) {
     static struct world w;
     uint64_t n_preempted = 0, n_shared = 0;
     for (int i = 0; i < N_STEPS / STEPS; i++) {
-        open_world(&w, (uint64_t)i);
+        open_world(&w, (uint64_t)i, i % 2 ? 1 : 1 + i / 2 % STATE_MAX_PARTS);
         simulate(&w, STEPS, i % 4 == 3);
         close_world(&w);
         n_preempted += w.n_preempted;
@@ -382,7 +407,7 @@ static void a_hundred_requests_on_two_slots(void **state) {
     (void)state;
     static struct world w;
     int64_t n_given = 0, n_steps = 0, last = -1;
-    open_world(&w, 4);
+    open_world(&w, 4, 1);
     w.e.max_seqs = 2;
     w.e.no_prefix_cache = false;
     while (w.n_ended < 100) {
@@ -400,6 +425,65 @@ static void a_hundred_requests_on_two_slots(void **state) {
         assert_true(n_steps++ < 100 * 15);
     }
     close_world(&w);
+}
+
+// ---- parts of the cache
+
+static struct lp_seq *submit_text(struct world *w, int64_t n, int32_t text) {
+    struct job *job = submit(w, n, 1, 1, 0, false);
+    for (int64_t i = 0; i < n; i++) job->seqs[0].tokens[i] = 1000 * text + (int32_t)i;
+    return &job->seqs[0];
+}
+
+static void end_all(struct world *w) {
+    while (w->n_jobs > 0) {
+        end_request(w, &w->jobs[0]->r);
+        sweep(w);
+    }
+}
+
+// Three parts of eight pages. S7.
+static void sequences_go_where_there_is_room(void **state) {
+    (void)state;
+    static struct world w;
+    struct lp_seq *refused, *seqs[3], *again;
+    open_world(&w, 4, 1);
+    lp_prefix_free(w.e.prefix);
+    lp_kv_free(w.e.kv);
+    lp_sched_release(&w.e.sched);
+    w.e.kv = state_kv(w.dev, 8);
+    state_divide(w.e.kv, 3, w.dev);
+    assert_int_equal(lp_prefix_new(&w.e.prefix, w.e.kv, NULL, NULL), LP_OK);
+    assert_int_equal(lp_sched_init(&w.e.sched, 8, 3, NULL), LP_OK);
+    w.e.max_seqs = 8;
+    w.e.n_context = 7 * PAGE;
+    w.e.max_batch_tokens = w.e.chunk = 8 * PAGE;
+    w.e.no_prefix_cache = false;
+    lp_speculation_init(&w.e.speculation, 0);
+    for (int i = 0; i < 3; i++) seqs[i] = submit_text(&w, 3 * PAGE, i + 1);
+    assert_true(lp_sched_plan(&w.e, false, &refused, NULL) > 0);
+    for (int i = 0; i < 3; i++) assert_int_equal(seqs[i]->pages.part, i); // of one plan
+    run_batch(&w);
+    end_all(&w);
+    // Its text is known in part 1, which has less room than the others then.
+    again = submit_text(&w, 3 * PAGE, 2);
+    assert_true(lp_sched_plan(&w.e, false, &refused, NULL) > 0);
+    assert_int_equal(again->pages.part, 1);
+    assert_true(again->n_computed >= 2 * PAGE);
+    // Where there is no room for more of it, it is computed again elsewhere.
+    again->n_computed = 3 * PAGE - 1;
+    assert_int_equal(lp_engine_grow(&w.e, &again->pages, 7 * PAGE, NULL), LP_OK);
+    again = submit_text(&w, 6 * PAGE, 2);
+    assert_true(lp_sched_plan(&w.e, false, &refused, NULL) > 0);
+    assert_int_not_equal(again->pages.part, 1);
+    assert_int_equal(again->n_cached, 0);
+    end_all(&w);
+    close_world(&w);
+    // What all have in common does not bring all to one part.
+    assert_true(lp_sched_part_worth(2 * PAGE, 40) < lp_sched_part_worth(0, 60));
+    assert_true(lp_sched_part_worth(2 * PAGE, 40) > lp_sched_part_worth(0, 50));
+    assert_int_equal(lp_sched_part_worth(PAGE - 1, 7),
+                     7); // what is not a page is not worth going for
 }
 
 // ---- the share
@@ -438,7 +522,7 @@ static void drafts_leave_room_for_prompts(void **state) {
     (void)state;
     struct lp_seq *refused;
     static struct world w;
-    open_world(&w, 1);
+    open_world(&w, 1, 1);
     lp_kv_free(w.e.kv);
     lp_prefix_free(w.e.prefix);
     w.e.kv = state_kv(w.dev, 40);
@@ -473,6 +557,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(shares_are_fair),
                                        cmocka_unit_test(drafts_leave_room_for_prompts),
                                        cmocka_unit_test(a_hundred_requests_on_two_slots),
+                                       cmocka_unit_test(sequences_go_where_there_is_room),
                                        cmocka_unit_test(never_idle_with_a_queue)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

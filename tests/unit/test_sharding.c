@@ -82,6 +82,10 @@ static void test_names_of_divisions(void **state) {
     assert_true(lp_shard_experts_parse("whole", &how));
     assert_int_equal(how, LP_SHARD_EXPERTS_WHOLE);
     assert_false(lp_shard_experts_parse("", &how));
+    enum lp_attention_parallel attention;
+    assert_true(lp_attention_parallel_parse("data", &attention));
+    assert_int_equal(attention, LP_ATTENTION_PARALLEL_DATA);
+    assert_false(lp_attention_parallel_parse("split", &attention));
 }
 
 int main(void) {
