@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Memory of a model in several processes of one machine: the sum of their shares against one process.
 
-    memory.py LIMPID MODEL [--ranks 1 2 3 4] [--prefetch] [--csv FILE]
+    memory.py LIMPID MODEL [--ranks 1 2 3 4] [--prefetch] [--attention-parallel heads|data] [--csv FILE]
 
 For each number of ranks a server answers one request; then the proportional set sizes of its processes are added
 (/proc/PID/smaps_rollup: a page that N processes map counts 1/N in each): pages of the file, and the processes' own.
@@ -16,7 +16,7 @@ import sys
 import time
 import urllib.request
 
-OPTIONS = ["--threads", "1", "--self-check", "off", "--ctx", "4096", "--kv-tokens", "4096", "--repack", "off", "--port", "0"]
+OPTIONS = ["--threads", "1", "--self-check", "off", "--ctx", "4096", "--repack", "off", "--port", "0"]
 
 
 def processes(marker):
@@ -36,6 +36,13 @@ def shares(path):
             name, size, *_ = line.split()
             kinds[name] = int(size) * 1024
     return kinds["Pss_File:"], kinds["Pss_Anon:"] + kinds["Pss_Shmem:"]
+
+
+def kv_bytes(limpid, model, n, args):
+    """Of all ranks together, as planned."""
+    options = ["--ctx", "4096", "--kv-tokens", str(args.kv_tokens), "--ranks", str(n), "--attention-parallel", args.attention_parallel]
+    plan = subprocess.run([limpid, "inspect", model, "--json", *options], capture_output=True, text=True, check=True).stdout
+    return sum(rank["kv_bytes"] for rank in json.loads(plan)["ranks"])
 
 
 def measure(limpid, model, n, options):
@@ -62,18 +69,22 @@ def main():
     p.add_argument("model")
     p.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4])
     p.add_argument("--prefetch", action="store_true", help="each rank reads its part into memory of its own")
+    p.add_argument("--attention-parallel", default="heads", help="data: each rank has the cache of its own sequences")
+    p.add_argument("--kv-tokens", type=int, default=4096)
     p.add_argument("--csv")
     args = p.parse_args()
     rows = []
     for n in args.ranks:
-        file_bytes, own = measure(args.limpid, args.model, n, ["--prefetch"] if args.prefetch else [])
+        options = ["--kv-tokens", str(args.kv_tokens), *(["--attention-parallel", args.attention_parallel] if n > 1 else [])]
+        file_bytes, own = measure(args.limpid, args.model, n, [*options, *(["--prefetch"] if args.prefetch else [])])
         rows.append((n, file_bytes, own))
-        print(f"{n} ranks: {file_bytes / 1e6:.1f} MB of the file, {own / 1e6:.1f} MB of their own", flush=True)
+        print(f"{n} ranks: {file_bytes / 1e6:.1f} MB of the file, {own / 1e6:.1f} MB of their own; KV caches planned: "
+              f"{kv_bytes(args.limpid, args.model, n, args) / 1e6:.1f} MB", flush=True)
         time.sleep(1)
     base = rows[0]
     more = [(own - base[2]) / (n - base[0]) for n, _, own in rows[1:]]
     if more:
-        print(f"a rank more takes {max(more) / 1e6:.1f} MB at most (with its copy of the KV cache, where every rank has one)")
+        print(f"a rank more takes {max(more) / 1e6:.1f} MB at most (with its copy of the KV cache, where every rank has one; pages that were never written take no memory)")
     if args.csv:
         with open(args.csv, "w") as out:
             out.write("date,model,ranks,file_bytes,own_bytes\n")

@@ -188,8 +188,9 @@ int32_t lp_engine_roomiest_part(const limpid_engine *e) {
     int64_t most = -1;
     for (int32_t i = 0; i < lp_kv_n_parts(e->kv); i++) {
         const int64_t room = lp_kv_n_free_in(e->kv, i) + lp_kv_n_idle_in(e->kv, i);
-        if (room > most) best = i;
-        if (room > most) most = room;
+        if (room < most) continue;
+        best = i;
+        most = room;
     }
     return best;
 }

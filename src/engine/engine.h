@@ -150,6 +150,7 @@ void lp_engine_end_request(limpid_engine *engine, limpid_request *request,
 // Room for n_rows rows of logits on the host.
 lp_status lp_engine_reserve_logits(limpid_engine *engine, int64_t n_rows, struct lp_err *err);
 // The part of the cache with the most pages that no sequence holds, for a sequence of which nothing is known.
+// Of equals the last: rank 0 has more to do than the others.
 int32_t lp_engine_roomiest_part(const limpid_engine *engine);
 // Grows a table, evicting cached prefixes for it. LIMIT when its part of the pool has no more.
 lp_status lp_engine_grow(limpid_engine *engine, struct lp_page_table *table, int64_t n_tokens,

@@ -89,6 +89,10 @@ static lp_status read_ranks(const limpid_model_options *o, struct lp_open_option
                           "a pipeline of %d stages needs several ranks; start them with --ranks or "
                           "mpirun",
                           o->pipeline);
+    if (!o->ranks && out->attention == LP_ATTENTION_PARALLEL_DATA)
+        return lp_err_set(err, LP_STATUS_INVALID,
+                          "attention_parallel 'data' divides sequences over several ranks; start "
+                          "them with --ranks or mpirun");
     if (!o->ranks) return LP_OK;
     const char *without = o->memory_budget_bytes                         ? "a memory budget"
                           : o->vram_budget_bytes                         ? "a VRAM budget"

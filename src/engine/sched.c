@@ -165,7 +165,7 @@ static int64_t look_up(const struct limpid_engine *e, const struct lp_seq *seq, 
     return lp_prefix_peek(e->prefix, part, seq->tokens, seq->n_tokens - 1, n_shared);
 }
 
-// S7. A known page is worth more than one that is free: it need not be computed. But the ranks whose parts these are
+// S9. A known page is worth more than one that is free: it need not be computed. But the ranks whose parts these are
 // run side by side, so a prefix that all requests have in common is not to bring all of them to one.
 #define KNOWN_WORTH 8
 

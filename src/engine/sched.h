@@ -22,7 +22,7 @@
 //       tokens, or when nothing runs. If nothing runs and the first one cannot be admitted, it
 //       fails: the engine is never idle with a queue.
 //   S6. The choices of a request wait until the first one's prompt is computed, and share it.
-//   S7. A sequence runs in one part of the cache, chosen as it is admitted among those that have pages for
+//   S9. A sequence runs in one part of the cache, chosen as it is admitted among those that have pages for
 //       it: by what is known of its tokens there, and the pages that nobody uses.
 #ifndef LP_ENGINE_SCHED_H
 #define LP_ENGINE_SCHED_H
@@ -96,7 +96,7 @@ int64_t lp_sched_plan(struct limpid_engine *engine, bool drafts, struct lp_seq *
 // Whether a running sequence has one token left: a step that could verify drafts.
 bool lp_sched_has_answers(const struct lp_sched *sched);
 
-// S7. What a part of the cache is worth to a sequence: n_known of its tokens are known there, and n_room of the
+// S9. What a part of the cache is worth to a sequence: n_known of its tokens are known there, and n_room of the
 // part's pages are nobody's. The largest is chosen.
 int64_t lp_sched_part_worth(int64_t n_known, int64_t n_room);
 

@@ -36,9 +36,8 @@ struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
     struct lp_span *window; // [max_rows]: its spans
     bool watched;           // of rank 1 and up: rank 0 wants to see each layer's output
     // With data-parallel attention, of the spans that run
-    size_t *gathered; // [size]: values of the stream that each rank gives the others
-    struct lp_span
-        *own; // [max_rows]: the spans whose cache is here, rows counted from own_rows.first
+    size_t *gathered;    // [size]: values of the stream that each rank gives the others
+    struct lp_span *own; // [max_rows]: those whose cache is here, rows counted from own_rows.first
     int32_t n_own;
     struct lp_range own_rows;
     bool *bad; // [max_rows]

@@ -414,7 +414,8 @@ lp_status lp_ranks_join_caches(struct lp_runner *r, struct lp_err *err) {
                                         .read = others_read,
                                         .write = others_write};
     lp_kv_set_others(r->kv, &others);
-    return lp_kv_set_parts(r->kv, lp_shard_cache_parts(r->model), err);
+    const int32_t n_parts = lp_shard_cache_parts(r->model);
+    return n_parts > 1 ? lp_kv_set_parts(r->kv, n_parts, err) : LP_OK;
 }
 
 // A page's bytes to rank 0, or from it.

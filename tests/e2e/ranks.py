@@ -440,6 +440,7 @@ def main():
             (["--pipeline", 2], 2, ["needs several ranks"]),
             (["--ranks", 3, "--pipeline", 2], 2, ["3 ranks", "the nearest is 1"]),
             (["--ranks", 2, "--shard-experts", "half"], 2, ["shard_experts is 'half'"]),
+            (["--attention-parallel", "data"], 2, ["over several ranks"]),
             (["--ranks", 2, "--attention-parallel", "rows"], 2, ["attention_parallel is 'rows'"]),
             (["--ranks", 2, "--pipeline", 2, "--attention-parallel", "data"], 1, ["--attention-parallel data", "--pipeline"]),
             (["--ranks", 2, "--pipeline", 2, "--speculate", 2], 1, ["leave --speculate"]),

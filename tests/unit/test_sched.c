@@ -1,5 +1,5 @@
 // The scheduler with a model that only pretends: the state of a token is a hash (kv_state.h), the answer
-// is random. S1 to S7 of sched.h are looked at in every step of random lives on tiny caches, and the
+// is random. S1 to S6 and S9 of sched.h are looked at in every step of random lives on tiny caches, and the
 // state of each sequence must be that of its own tokens, whatever was shared, evicted and computed
 // again.
 #include "lp_test.h"
@@ -442,7 +442,7 @@ static void end_all(struct world *w) {
     }
 }
 
-// Three parts of eight pages. S7.
+// Three parts of eight pages. S9.
 static void sequences_go_where_there_is_room(void **state) {
     (void)state;
     static struct world w;
