@@ -101,12 +101,20 @@ if(LIMPID_MPI STREQUAL ON AND MPIRUN)
     set(models ds3 qwen3)
   endif()
   foreach(name IN LISTS models)
-    add_test(NAME schedules_ranks_${name}
-             COMMAND ${MPIRUN} --allow-run-as-root --oversubscribe --bind-to none -n 2
-                     $<TARGET_FILE:schedules> ${CMAKE_SOURCE_DIR}/tests/golden/${name}.gguf ${n_schedules} 5)
-    set_tests_properties(schedules_ranks_${name} PROPERTIES LABELS e2e TIMEOUT 900
-                         SKIP_REGULAR_EXPRESSION "ORTE|mpirun was unable" # where it can start nothing
-                         ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0") # MPI leaves memory behind
+    foreach(division IN ITEMS heads data)
+      set(more "")
+      set(n_ranks 2)
+      if(division STREQUAL data)
+        set(more data)
+        set(n_ranks 3)
+      endif()
+      add_test(NAME schedules_ranks_${division}_${name}
+               COMMAND ${MPIRUN} --allow-run-as-root --oversubscribe --bind-to none -n ${n_ranks}
+                       $<TARGET_FILE:schedules> ${CMAKE_SOURCE_DIR}/tests/golden/${name}.gguf ${n_schedules} 5 ${more})
+      set_tests_properties(schedules_ranks_${division}_${name} PROPERTIES LABELS e2e TIMEOUT 900
+                           SKIP_REGULAR_EXPRESSION "ORTE|mpirun was unable" # where it can start nothing
+                           ENVIRONMENT "ASAN_OPTIONS=detect_leaks=0") # MPI leaves memory behind
+    endforeach()
   endforeach()
 endif()
 
