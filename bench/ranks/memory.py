@@ -58,7 +58,7 @@ def measure(limpid, model, n, options):
     finally:
         server.terminate()
         server.wait(60)
-    found = [s for s in found if sum(s) > 20e6] if n > 1 else found  # the process that waits for mpirun has its code alone
+    found = [s for s in found if sum(s) > 12e6] if n > 1 else found  # the process that waits for mpirun has its code alone
     assert len(found) == n, f"{len(found)} processes, expected {n}"
     return sum(f for f, _ in found), sum(a for _, a in found)
 
