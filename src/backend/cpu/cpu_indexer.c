@@ -138,6 +138,7 @@ static void load_keys(const struct index_job *job, struct worker_scratch *w, con
                       int64_t first, int n) {
     const struct lp_op_index_select *op = job->op;
     const int64_t ld = row_floats(op->width), padded = lp_cpu_sieve_width(op->width);
+    for (int i = 0; ids && i < n && i < AHEAD; i++) lp_cpu_cache_fetch(op->keys, ids[i]);
     for (int i = 0; i < n; i++) {
         float *row = w->rows + i * ld;
         if (!ids && first + i + AHEAD < op->first_pos + job->end)
@@ -207,11 +208,14 @@ static bool note_block(const struct index_job *job, const struct lp_cpu_sieve_bl
                        int64_t block, int n_keys) {
     float norm2 = 0, d = 0;
     bool usual = true;
-    for (int k = 0; k < n_keys; k++) {
-        usual = usual && keys->norm2[k] >= 0;
-        norm2 = keys->norm2[k] > norm2 ? keys->norm2[k] : norm2;
-        d = keys->d[k] > d ? keys->d[k] : d;
-    }
+    if (n_keys == LP_CPU_SIEVE_KEYS)
+        usual = job->sieve->largest(keys, &norm2, &d);
+    else
+        for (int k = 0; k < n_keys; k++) {
+            usual = usual && keys->norm2[k] >= 0;
+            norm2 = keys->norm2[k] > norm2 ? keys->norm2[k] : norm2;
+            d = keys->d[k] > d ? keys->d[k] : d;
+        }
     job->s.usual[block] = usual;
     job->s.norm2[block] = norm2;
     job->s.d[block] = d;

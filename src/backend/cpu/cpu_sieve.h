@@ -69,6 +69,8 @@ struct lp_cpu_sieve {
     // out[LP_CPU_SIEVE_KEYS] = scale * sum_h w[h] max(0, dot of head h with the key)
     void (*score)(const struct lp_cpu_sieve_query *query, const struct lp_cpu_sieve_block *keys,
                   int n_heads, int width, float scale, float *out);
+    // Of all keys of a block: the largest norm2 and d. False where one must be scored exactly.
+    bool (*largest)(const struct lp_cpu_sieve_block *keys, float *norm2, float *d);
     // The least and the largest of n > 0 scores that are numbers.
     void (*range)(const float *scores, int64_t n, float *least, float *most);
     // The indices, ascending, of scores above `high` to sure, of the others above `low` to open.

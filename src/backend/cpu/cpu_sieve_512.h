@@ -9,6 +9,7 @@
 #define KEY_LARGEST 127
 #define TILE_HEADS 4
 #define TILE_STRIPS 4
+#define COLUMNS 1
 typedef __m512i vint;
 typedef __m512 vf;
 
@@ -45,7 +46,7 @@ static inline vf v_positive(vint v) {
     return _mm512_cvtepi32_ps(_mm512_max_epi32(v, _mm512_setzero_si512()));
 }
 static inline vint multiply(vint sum, const vint *keys, const vint *x) {
-    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, keys[0], x[0]), keys[1], x[1]);
+    return _mm512_dpbusd_epi32(sum, keys[0], x[0]);
 }
 static inline vf v_larger(vf a, vf b) {
     return _mm512_range_ps(a, b, 0x0b);

@@ -8,6 +8,7 @@
 #define KEY_LARGEST 31
 #define TILE_HEADS 2
 #define TILE_STRIPS 2
+#define COLUMNS 2
 typedef __m256i vint;
 typedef __m256 vf;
 

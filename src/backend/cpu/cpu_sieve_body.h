@@ -3,8 +3,9 @@
 //   LANES, vint, vf          32-bit lanes of a vector, vectors of integers and of floats
 //   KEY_LARGEST              keys are rounded to -KEY_LARGEST..KEY_LARGEST and stored with that added
 //   TILE_HEADS, TILE_STRIPS  how many sums of products fit the registers
+//   COLUMNS                  how many columns multiply takes
 //   multiply(sum, keys, q)   sum += the products of 4 unsigned bytes of a key and 4 signed ones of q
-//                            in every lane, of two columns
+//                            in every lane, of COLUMNS columns
 //   pack(v, out)             8 vectors of whole numbers to 8 LANES signed bytes, in any fixed order
 //   to_columns(rows, step, out)   16 bytes of each of LANES rows to 4 columns: out[k][i] = bytes
 //                            4k .. 4k + 3 of row i
@@ -27,7 +28,7 @@
 static float largest_lane(vf v) {
     float lanes[LANES], largest = 0;
     v_store(lanes, v);
-    for (int i = 0; i < LANES; i++) largest = fmaxf(largest, fabsf(lanes[i]));
+    for (int i = 0; i < LANES; i++) largest = fabsf(lanes[i]) > largest ? fabsf(lanes[i]) : largest;
     return largest;
 }
 static float sum_of_lanes(vf v) {
@@ -134,7 +135,8 @@ INLINE void fetch_line(const char **ahead, const char *end) {
     *ahead += 64;
 }
 
-// n heads from `head` on with TILE_STRIPS strips from `first` on; totals take up w max(0, dot).
+// n heads from `head` on with TILE_STRIPS strips from `first` on; totals take up w max(0, dot). Columns are
+// taken no more at a time than `multiply` wants, so that the registers hold all of it.
 INLINE void score_tile(const struct lp_cpu_sieve_query *query,
                        const struct lp_cpu_sieve_block *keys, int head, const int n, int first,
                        int step, const char **ahead, vf *total) {
@@ -143,17 +145,20 @@ INLINE void score_tile(const struct lp_cpu_sieve_query *query,
         v_set1_int(query->start[head + h]);
     const int8_t *q = query->q + (ptrdiff_t)head * step;
     const uint8_t *k = keys->bytes + (ptrdiff_t)first * LANES * step;
-    for (int c = 0; c < step; c += 8) { // two columns
-        fetch_line(ahead, keys->ahead_end);
-        vint column[TILE_STRIPS][2];
-        UNROLL for (int s = 0; s < TILE_STRIPS; s++) UNROLL for (int i = 0; i < 2; i++)
+    const char *fetch = *ahead;
+    for (int c = 0; c < step; c += 4 * COLUMNS) {
+        if (c % 8 == 0) fetch_line(&fetch, keys->ahead_end);
+        vint column[TILE_STRIPS][COLUMNS];
+        UNROLL for (int s = 0; s < TILE_STRIPS; s++) UNROLL for (int i = 0; i < COLUMNS; i++)
             column[s][i] = v_load_int(k + (ptrdiff_t)s * LANES * step + (c + 4 * i) * LANES);
         UNROLL for (int h = 0; h < n; h++) {
-            vint x[2] = {v_four(q + h * step + c), v_four(q + h * step + c + 4)};
+            vint x[COLUMNS];
+            UNROLL for (int i = 0; i < COLUMNS; i++) x[i] = v_four(q + h * step + c + 4 * i);
             UNROLL for (int s = 0; s < TILE_STRIPS; s++) sum[h][s] =
                 multiply(sum[h][s], column[s], x);
         }
     }
+    *ahead = fetch;
     UNROLL for (int h = 0; h < n; h++) UNROLL for (int s = 0; s < TILE_STRIPS; s++) total[s] =
         v_fma(v_set1(query->w[head + h]), v_positive(sum[h][s]), total[s]);
 }
@@ -174,6 +179,19 @@ static void score(const struct lp_cpu_sieve_query *query, const struct lp_cpu_si
             v_store(out + at, v_mul(total[s], v_mul(v_load(keys->d + at), v_set1(scale))));
         }
     }
+}
+
+static bool largest(const struct lp_cpu_sieve_block *keys, float *norm2, float *d) {
+    vf most_norm2 = v_zero(), most_d = v_zero();
+    for (int k = 0; k < LP_CPU_SIEVE_KEYS; k += LANES) {
+        const vf here = v_load(keys->norm2 + k);
+        if (v_above(here, -1) != (1u << LANES) - 1) return false; // NaN is above nothing
+        most_norm2 = v_max(most_norm2, here);
+        most_d = v_max(most_d, v_load(keys->d + k));
+    }
+    *norm2 = largest_lane(most_norm2);
+    *d = largest_lane(most_d);
+    return true;
 }
 
 static void range(const float *scores, int64_t n, float *least, float *most) {
@@ -232,5 +250,6 @@ static bool split(const float *scores, int64_t n, float low, float high, int32_t
                                                     .pack_keys = pack_keys,                        \
                                                     .pack_key = pack_key,                          \
                                                     .score = score_fn,                             \
+                                                    .largest = largest,                            \
                                                     .range = range,                                \
                                                     .split = split}
