@@ -137,7 +137,8 @@ static inline void make_mla(struct mla *m, const struct mla_case *c, uint64_t se
     m->out_stride = (int64_t)c->n_heads * c->v_dim + 5;
     m->latent_out_stride = (int64_t)c->n_heads * c->latent + 5;
     m->rows = random_floats(&rng, m->n_keys * (c->latent + c->rope), 1.0f);
-    m->cache = new_cache(&rng, m->rows, m->n_keys, c->latent + c->rope, c->type, c->page_tokens);
+    m->cache = new_cache_tail(&rng, m->rows, m->n_keys, c->latent + c->rope, c->rope, c->type,
+                              c->page_tokens, 0);
     m->q = random_floats(&rng, c->n_queries * m->q_stride, 2.0f);
     m->q_latent = random_floats(&rng, c->n_queries * m->latent_stride, 1.0f);
     make_weights(m, &rng);

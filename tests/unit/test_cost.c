@@ -34,7 +34,7 @@ static struct lp_cost cost(const struct opened *o, int64_t n_past, int64_t n_row
                            int64_t n_logit_rows) {
     struct lp_cost c = {0};
     struct lp_cost_work work = {.n_past = n_past, .n_rows = n_rows, .n_logit_rows = n_logit_rows};
-    lp_cost_step(&o->h, &o->binding, &work, 2, &c);
+    lp_cost_step(&o->h, &o->binding, &work, LP_TYPE_F16, &c);
     return c;
 }
 
@@ -131,9 +131,9 @@ static void products_with_the_cache_have_their_own_peak(void **state) {
     struct lp_cost floats = {0}, ints = {0};
     struct lp_cost_work work = {.n_past = 31, .n_rows = 1};
     open_file(&o, GOLDEN("dsa_shared"));
-    lp_cost_step(&o.h, &o.binding, &work, 2, &floats);
+    lp_cost_step(&o.h, &o.binding, &work, LP_TYPE_F16, &floats);
     work.int16_attention = true;
-    lp_cost_step(&o.h, &o.binding, &work, 2, &ints);
+    lp_cost_step(&o.h, &o.binding, &work, LP_TYPE_F16, &ints);
     double attention = 8.0 * 16 * 4 * (2 * 32 + 16) + 4.0 * 32 * 12 * 64;
     assert_true(floats.int16_madds == 0);
     assert_true(ints.int16_madds == attention);
@@ -151,9 +151,9 @@ static void keys_made_inside_attention_are_told_apart(void **state) {
     struct lp_cost expanded = {0}, absorbed = {0};
     struct lp_cost_work work = {.n_past = 36, .n_rows = 64, .force = LP_ROUTE_EXPANDED};
     open_file(&o, "models/mini-glm-dsa.gguf");
-    lp_cost_step(&o.h, &o.binding, &work, 2, &expanded);
+    lp_cost_step(&o.h, &o.binding, &work, LP_TYPE_F16, &expanded);
     work.force = LP_ROUTE_ABSORBED;
-    lp_cost_step(&o.h, &o.binding, &work, 2, &absorbed);
+    lp_cost_step(&o.h, &o.binding, &work, LP_TYPE_F16, &absorbed);
     double a_key = 5.0 * 4 * (192 + 256) * 512;
     assert_true(expanded.up_int_madds == 100 * a_key);
     assert_true(absorbed.up_int_madds == 0);
