@@ -142,6 +142,32 @@ static void products_with_the_cache_have_their_own_peak(void **state) {
     close_file(&o);
 }
 
+// mini-glm-dsa: latents of 512 + 64 and indexer keys of 128 on each of 5 layers, top_k 256.
+// Bytes of rows: docs/numerics.md.
+static void cached_rows_count_what_they_take(void **state) {
+    (void)state;
+    static const struct {
+        lp_type type;
+        int bytes;
+    } rows[] = {{LP_TYPE_F32, 4 * 576},
+                {LP_TYPE_BF16, 2 * 576},
+                {LP_TYPE_Q8_0, 612},
+                {LP_TYPE_F8_E4M3, 656}};
+    struct opened o = {0};
+    struct lp_cost_work work = {.n_past = 99, .n_rows = 1};
+    open_file(&o, "models/mini-glm-dsa.gguf");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct lp_cost c = {0};
+        lp_cost_step(&o.h, &o.binding, &work, rows[i].type, &c);
+        assert_true(c.cache_bytes == 100.0 * 5 * rows[i].bytes);
+    }
+    struct lp_cost c = {0};
+    work.n_past = 999; // 256 latents are read, and every key
+    lp_cost_step(&o.h, &o.binding, &work, LP_TYPE_F8_E4M3, &c);
+    assert_true(c.cache_bytes == 5.0 * (256 * 656 + 1000 * 132));
+    close_file(&o);
+}
+
 // mini-glm-dsa: 5 layers, 4 heads, nope 192, v 256, latent 512, Q8_0. The expanded form makes keys
 // and values of all keys from the latents by itself; the absorbed one has them as products before
 // and behind it.
@@ -168,6 +194,7 @@ int main(void) {
         cmocka_unit_test(copies_are_those_of_placement),
         cmocka_unit_test(tied_head_and_grouped_queries),
         cmocka_unit_test(products_with_the_cache_have_their_own_peak),
+        cmocka_unit_test(cached_rows_count_what_they_take),
         cmocka_unit_test(keys_made_inside_attention_are_told_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
