@@ -2,7 +2,7 @@
 """`--kv fp8` on whole models: how far it is from an f32 cache, that routes agree, that no chunking changes a bit,
 what a token takes, and which models are refused.
 
-    kv_fp8.py LIMPID [--sanitizer] [--only TEXT]
+    kv_fp8.py LIMPID [--sanitizer] [--only TEXT] [--backend cuda]      (cuda needs a GPU)
 
 The bound. E4M3 has three bits of mantissa: it is off by at most 2^-4 of a value, in the mean square by
 2^-3 / sqrt(12) sqrt(3/7) = 2.4e-2 of the values (uniform within an octave). Of attention's output the values make e, the
@@ -30,8 +30,9 @@ def of_rows(got, want):
 
 
 class Model:
-    def __init__(self, limpid, name, path, tokens, n_layers, exact):
+    def __init__(self, limpid, name, path, tokens, n_layers, exact, backend):
         self.limpid, self.name, self.path, self.tokens, self.n_layers = limpid, name, path, tokens, n_layers
+        self.backend = ["--backend", backend]
         self.exact = exact  # backend of the f32 run
         self.f32 = None
 
@@ -50,9 +51,9 @@ class Model:
 
     def routes_agree(self):
         """The same rounded rows but where a value stood between two codes: far nearer than the cache's own rounding."""
-        first = self.dump("--route", "absorbed")
+        first = self.dump("--route", "absorbed", *self.backend)
         for route in ("expanded", "auto"):
-            off = np.median(of_rows(self.dump("--route", route), first))
+            off = np.median(of_rows(self.dump("--route", route, *self.backend), first))
             if off > E / 2:
                 yield f"route {route} differs from absorbed by {off:.3g} of a row in the median, expected at most {E / 2:.3g}"
 
@@ -60,7 +61,7 @@ class Model:
         first = None
         for chunk in (7, 64, None):
             for threads in (1, 2):
-                got = Dump(self.limpid, self.path, self.tokens, "--kv", "fp8", "--deterministic", "--threads", threads, *options,
+                got = Dump(self.limpid, self.path, self.tokens, "--kv", "fp8", "--deterministic", "--threads", threads, *self.backend, *options,
                            *(["--chunk", chunk] if chunk else [])).logits.view(np.uint32)
                 first = got if first is None else first
                 if not np.array_equal(got, first):
@@ -90,25 +91,25 @@ def refused(limpid, name, status, *says):
 
 
 def main():
-    args = arguments(__doc__)
+    args = arguments(__doc__, [("--backend", dict(default="cpu"))])
     checks = Checks(args)
     with tempfile.TemporaryDirectory(prefix="limpid-fp8-") as folder:
         g = Golden("dsa_full_dims")
         mini = np.load(os.path.join(MINI, "logits_ref.npz"))
-        models = [Model(args.limpid, "dsa_full_dims", g.path, g.tokens, g.info["n_layer"], "ref")]
+        models = [Model(args.limpid, "dsa_full_dims", g.path, g.tokens, g.info["n_layer"], "ref", args.backend)]
         if not args.sanitizer:
             synth = os.path.join(folder, "small.gguf")
             run([args.limpid, "synth", "glm-5", synth, "--layers", "6", *(x for f in SMALL for x in ("--set", f))])
-            models.append(Model(args.limpid, "mini", MINI_MODEL, mini["p3_tokens"], 5, "cpu"))
-            models.append(Model(args.limpid, "synth", synth, [(37 * i + 5) % 1000 for i in range(200)], 6, "cpu"))
+            models.append(Model(args.limpid, "mini", MINI_MODEL, mini["p3_tokens"], 5, "cpu", args.backend))
+            models.append(Model(args.limpid, "synth", synth, [(37 * i + 5) % 1000 for i in range(200)], 6, "cpu", args.backend))
         for m in models:
             if m.exact == "ref":
                 checks.add(f"{m.name} ref", lambda m=m: m.near_f32("--backend", "ref"))
             for route in ROUTES:
-                checks.add(f"{m.name} cpu {route}", lambda m=m, r=route: m.near_f32("--route", r))
+                checks.add(f"{m.name} {args.backend} {route}", lambda m=m, r=route: m.near_f32("--route", r, *m.backend))
             if m.exact == "ref":  # quantised weights round activations, for one route more of them than for the other
                 checks.add(f"{m.name} routes", m.routes_agree)
-            for level in ("plain", "avx2", "auto"):
+            for level in ("plain", "avx2", "auto") if args.backend == "cpu" else ("auto",):
                 checks.add(f"{m.name} chunks {level}", lambda m=m, level=level: m.same_bits("--cpu", level))
         checks.add("bytes of a token", bytes_of_a_token, args.limpid, MINI_MODEL, 5, 512, 64, 128)
         checks.add("refused: latents", refused, args.limpid, "dsa_sparse", 2, "KV type FP8", "128", "latents", "have 32", "use --kv f16")

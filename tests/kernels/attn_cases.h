@@ -238,6 +238,7 @@ static inline double bound_of(int device, const struct mla_case *c, mla_form for
                                                ((c->nope == 192 && c->v_dim == 256) ||
                                                 (c->nope == 128 && c->v_dim == 128));
     if (tensor && c->type == LP_TYPE_BF16) return 1e-2;
+    if (tensor && c->type == LP_TYPE_F8_E4M3) return 2e-2; // rows too are rounded to bfloat16
     return tensor && c->type == LP_TYPE_F16 ? 2e-3 : 2e-5;
 #endif
     bool best = device >= 1 && device <= N_SAME;

@@ -176,6 +176,8 @@ static void test_mla_crowd(void **state) {
         {3, 512, 64, 8, 8, 1100, 5, 64, LP_TYPE_F16, 0, false, false},
 #if !defined(TESTS_EMULATED)
         {33, 512, 64, 8, 8, 1100, 100, 64, LP_TYPE_F16, 0, false, false},
+        {33, 512, 64, 8, 8, 1100, 130, 64, LP_TYPE_F8_E4M3, 0, false, false},
+        {16, 512, 64, 8, 8, 1100, 130, 64, LP_TYPE_F8_E4M3, 200, false, false},
         {1, 512, 64, 8, 8, 65534, 4, 64, LP_TYPE_F16, 0, false,
          false}, // 128 segments of 512, then 65 of 1024 (cuda)
 #endif

@@ -367,6 +367,7 @@ static void test_nonfinite(void **state) {
         {{4, 64, 32, 64, 64, 58, 12, 7, LP_TYPE_Q8_0, 0, false, true}, 61},
         {{4, 128, 16, 8, 12, 60, 12, 7, LP_TYPE_F8_E4M3, 0, false, false}, 65},
         {{4, 128, 32, 64, 64, 58, 12, 7, LP_TYPE_F8_E4M3, 0, false, true}, 61},
+        {{4, 512, 64, 192, 256, 58, 12, 64, LP_TYPE_F8_E4M3, 0, false, false}, 61},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         struct mla m;
