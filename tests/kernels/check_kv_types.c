@@ -382,6 +382,25 @@ static void test_nonfinite(void **state) {
     }
 }
 
+// The same where a block of a kernel has the heads of several queries.
+static void test_bad_query(void **state) {
+    (void)state;
+    static const lp_type shared[] = {LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_F8_E4M3};
+    for (int t = 0; t < 3; t++) {
+        const struct mla_case shape = {4,  512, 64,        192, 256,   58,
+                                       12, 64,  shared[t], 0,   false, false};
+        struct mla m;
+        struct devices d;
+        make_mla(&m, &shape, 13);
+        struct lp_reserve need = mla_reserve(&m);
+        open_devices(&d, &need);
+        check_bad_query(&d, &m, NAN);
+        check_bad_query(&d, &m, INFINITY);
+        close_devices(&d);
+        free_mla(&m);
+    }
+}
+
 static void test_type_fits(void **state) {
     (void)state;
     for (int t = 0; t < N_TYPES; t++) {
@@ -456,6 +475,7 @@ int main(void) {
         cmocka_unit_test(test_gqa),
         cmocka_unit_test(test_index_select),
         cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_bad_query),
     };
     return cmocka_run_group_tests_name("kv_types", tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ static __device__ __forceinline__ uint4 lp_index_load16(const uint8_t *from, boo
     return make_uint4(f[0], f[1], f[2], f[3]);
 }
 
-// Eight codes as F16, each its value / 256.
+// Eight codes as F16.
 static __device__ __forceinline__ uint4 lp_index_load_f8(const uint8_t *row, int i) {
     const uint32_t *codes = lp_cuda_f8_codes(row, i);
     const uint32_t a = codes[0], b = codes[1];
@@ -143,7 +143,8 @@ lp_index_load_keys(const struct lp_cuda_index &s, const int32_t *pages, int pos,
                       page = slot / s.keys.page_tokens;
             const uint8_t *row = s.keys.base + (size_t)pages[page] * s.keys.page_bytes +
                                  (size_t)(slot - page * s.keys.page_tokens) * s.keys.row_bytes;
-            scales[tile][i] = CACHE == LP_TYPE_F8_E4M3 ? 256.0f * lp_cuda_f8_scale(row, 0) : 1.0f;
+            scales[tile][i] =
+                CACHE == LP_TYPE_F8_E4M3 ? LP_CUDA_F8_UNIT * lp_cuda_f8_scale(row, 0) : 1.0f;
 #pragma unroll
             for (int g = 0; g < 4; g++)
                 keys[tile][i][g] =
@@ -217,7 +218,7 @@ static __device__ float lp_index_score_plain(const struct lp_cuda_index &s, int6
         }
         score = fmaf(s.op.w[q * s.op.w_stride + h], dot <= 0 ? 0.0f : dot, score);
     }
-    return f8 ? score * (256.0f * lp_cuda_f8_scale(row, 0)) : score;
+    return f8 ? score * (LP_CUDA_F8_UNIT * lp_cuda_f8_scale(row, 0)) : score;
 }
 
 // Grid: runs of keys along x, queries along y. TYPE: of the products.

@@ -87,7 +87,8 @@ lp_latent_locate(const struct lp_cuda_latent_launch &a, int block) {
 
 // ---- queries
 
-// A warp a row: to the type of the cache, into the panels; and the factor of its scores.
+// A warp a row: to the type of the cache, into the panels; and the factor of its scores, NaN for a query that is
+// not finite: its scores say nothing of the keys.
 template <int TYPE>
 static __device__ __forceinline__ void
 lp_latent_load_queries(const struct lp_cuda_latent_launch &a, const struct lp_latent_block &b,
@@ -99,12 +100,15 @@ lp_latent_load_queries(const struct lp_cuda_latent_launch &a, const struct lp_la
         const float *latent = b.run->q_latent + q * a.q_latent_stride + h * LP_CUDA_LATENT,
                     *rope = b.run->q_rope + q * a.q_rope_stride + h * a.q_rope_head_stride;
         float x[LP_LATENT_PANELS][2], power = 1.0f;
+        bool finite = true;
 #pragma unroll
         for (int p = 0; p < LP_LATENT_PANELS; p++) {
             const float *from = p < 8 ? latent + p * 64 : rope;
             x[p][0] = there ? from[2 * lane] : 0.0f;
             x[p][1] = there ? from[2 * lane + 1] : 0.0f;
+            finite &= isfinite(x[p][0]) && isfinite(x[p][1]);
         }
+        finite = __all_sync(0xffffffffu, finite);
         if (TYPE == LP_TYPE_F16) {
             float largest = 0;
 #pragma unroll
@@ -118,7 +122,7 @@ lp_latent_load_queries(const struct lp_cuda_latent_launch &a, const struct lp_la
         for (int p = 0; p < LP_LATENT_PANELS; p++)
             *(uint32_t *)(queries + p * LP_LATENT_PANEL_BYTES + lp_cuda_tile_at(r, lane / 4) +
                           lane % 4 * 4) = lp_cuda_pack2<TYPE>(x[p][0] * power, x[p][1] * power);
-        if (lane == 0) factors[r] = a.scale * 1.44269504f / power;
+        if (lane == 0) factors[r] = finite ? a.scale * 1.44269504f / power : NAN;
     }
 }
 
@@ -251,7 +255,7 @@ lp_latent_scale_seen(float (&s)[4 * N], const struct lp_latent_rows &rows,
             const float raw = s[4 * n + j];
             float x = raw * rows.factor[i];
             if (PARTLY_SEEN && at + key >= rows.seen[i]) {
-                if (shared && !isfinite(raw)) stats->spoiled[key] = 1;
+                if (shared && !isfinite(raw) && !isnan(rows.factor[i])) stats->spoiled[key] = 1;
                 x = -INFINITY;
             }
             s[4 * n + j] = x;

@@ -12,77 +12,87 @@ template <int CACHE> struct lp_latent_math {
 };
 
 #define LP_LATENT_F8_ROPE (LP_CUDA_LATENT / 128 * LP_CUDA_F8_BLOCK) // byte of the rotated part
-#define LP_LATENT_F8_HALF 4                                         // panels: two blocks of a row
 
-// Chunk threadIdx % 8 of four panels of N rows: of each two words of codes, and the scales of two blocks.
+// Chunk threadIdx % 8 of the two panels of a block of N rows. Where there is no key, rows are those of any key, and
+// the scale is 0.
 template <int N> struct lp_latent_codes {
-    uint32_t words[N][LP_LATENT_F8_HALF][2];
-    float scales[N][2];
+    uint32_t words[N][2][2];
+    float scales[N];
+};
+template <int N> struct lp_latent_ropes { // of the rotated part: BF16 already
+    uint4 chunks[N];
 };
 
-template <int FIRST, int N>
+template <int BLOCK, int N>
 static __device__ __forceinline__ void lp_latent_load_codes(struct lp_latent_codes<N> *c,
                                                             const struct lp_latent_loader<N> &l) {
-    const int at = FIRST * 64 + (int)threadIdx.x % 8 * 8;
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        const bool there = l.n_bytes[i] > 0;
+        const uint8_t *block = l.rows[i] + BLOCK * LP_CUDA_F8_BLOCK;
+        const uint32_t *codes = (const uint32_t *)(block + 4 + threadIdx.x % 8 * 8);
+        c->scales[i] = *(const float *)block;
 #pragma unroll
-        for (int p = 0; p < LP_LATENT_F8_HALF; p++) {
-            const uint32_t *from = lp_cuda_f8_codes(l.rows[i], at + p * 64);
-            c->words[i][p][0] = there ? from[0] : 0;
-            c->words[i][p][1] = there ? from[1] : 0;
+        for (int p = 0; p < 2; p++) {
+            c->words[i][p][0] = codes[16 * p];
+            c->words[i][p][1] = codes[16 * p + 1];
         }
-#pragma unroll
-        for (int k = 0; k < 2; k++)
-            c->scales[i][k] = there ? lp_cuda_f8_scale(l.rows[i], (FIRST / 2 + k) * 128) : 0.0f;
     }
 }
 
-template <int FIRST, int N>
-static __device__ __forceinline__ void lp_latent_store_codes(const struct lp_latent_codes<N> &c,
-                                                             uint8_t *tile) {
+template <int BLOCK, int N>
+static __device__ __forceinline__ void
+lp_latent_store_codes(const struct lp_latent_codes<N> &c, const int (&n_bytes)[N], uint8_t *tile) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        uint8_t *to = tile + FIRST * LP_LATENT_PANEL_BYTES +
+        uint8_t *to = tile + 2 * BLOCK * LP_LATENT_PANEL_BYTES +
                       lp_cuda_tile_at(lp_latent_row_of<N>(i), threadIdx.x % 8);
+        const float unit = n_bytes[i] ? LP_CUDA_F8_UNIT * c.scales[i] : 0.0f;
 #pragma unroll
-        for (int p = 0; p < LP_LATENT_F8_HALF; p++)
+        for (int p = 0; p < 2; p++)
             *(uint4 *)(to + p * LP_LATENT_PANEL_BYTES) =
-                lp_cuda_f8_widen(c.words[i][p][0], c.words[i][p][1], 256.0f * c.scales[i][p / 2]);
+                lp_cuda_f8_widen(c.words[i][p][0], c.words[i][p][1], unit);
     }
 }
 
-// The rotated part: BF16 already.
 template <int N>
-static __device__ __forceinline__ void lp_latent_move_rope(const struct lp_latent_loader<N> &l,
-                                                           bool whole_chunks, uint8_t *tile) {
-    uint4 x[N];
+static __device__ __forceinline__ void lp_latent_load_ropes(struct lp_latent_ropes<N> *r,
+                                                            const struct lp_latent_loader<N> &l,
+                                                            bool whole_chunks) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
         const uint8_t *from = l.rows[i] + LP_LATENT_F8_ROPE + threadIdx.x % 8 * 16;
         const uint32_t *words = (const uint32_t *)from;
-        x[i] = make_uint4(0, 0, 0, 0);
-        if (l.n_bytes[i] > 0)
-            x[i] = whole_chunks ? *(const uint4 *)from
-                                : make_uint4(words[0], words[1], words[2], words[3]);
+        r->chunks[i] = whole_chunks ? *(const uint4 *)from
+                                    : make_uint4(words[0], words[1], words[2], words[3]);
     }
+}
+
+template <int N>
+static __device__ __forceinline__ void
+lp_latent_store_ropes(const struct lp_latent_ropes<N> &r, const int (&n_bytes)[N], uint8_t *tile) {
 #pragma unroll
     for (int i = 0; i < N; i++)
         *(uint4 *)(tile + 8 * LP_LATENT_PANEL_BYTES +
-                   lp_cuda_tile_at(lp_latent_row_of<N>(i), threadIdx.x % 8)) = x[i];
+                   lp_cuda_tile_at(lp_latent_row_of<N>(i), threadIdx.x % 8)) =
+            n_bytes[i] ? r.chunks[i] : make_uint4(0, 0, 0, 0);
 }
 
 // A whole tile
 template <int N>
 static __device__ __forceinline__ void lp_latent_widen(const struct lp_latent_loader<N> &l,
                                                        bool whole_chunks, uint8_t *tile) {
-    struct lp_latent_codes<N> codes;
-    lp_latent_load_codes<0>(&codes, l);
-    lp_latent_store_codes<0>(codes, tile);
-    lp_latent_load_codes<LP_LATENT_F8_HALF>(&codes, l);
-    lp_latent_store_codes<LP_LATENT_F8_HALF>(codes, tile);
-    lp_latent_move_rope(l, whole_chunks, tile);
+    struct lp_latent_codes<N> first, second;
+    struct lp_latent_ropes<N> ropes;
+    lp_latent_load_codes<0>(&first, l);
+    lp_latent_load_codes<1>(&second, l);
+    lp_latent_store_codes<0>(first, l.n_bytes, tile);
+    lp_latent_load_codes<2>(&first, l);
+    lp_latent_store_codes<1>(second, l.n_bytes, tile);
+    lp_latent_load_codes<3>(&second, l);
+    lp_latent_store_codes<2>(first, l.n_bytes, tile);
+    lp_latent_load_ropes(&ropes, l, whole_chunks);
+    lp_latent_store_codes<3>(second, l.n_bytes, tile);
+    lp_latent_store_ropes(ropes, l.n_bytes, tile);
 }
 
 // The second half of the rows, which is read next, on its way to the L2 cache.
@@ -91,7 +101,7 @@ static __device__ __forceinline__ void lp_latent_prefetch(const struct lp_latent
     const int at = 2 * LP_CUDA_F8_BLOCK + (int)threadIdx.x % 8 * 128;
 #pragma unroll
     for (int i = 0; i < N; i++)
-        if (at < LP_LATENT_F8_ROPE + 128 && l.n_bytes[i] > 0)
+        if (at < LP_LATENT_F8_ROPE + 128)
             asm volatile("prefetch.global.L2 [%0];" ::"l"(l.rows[i] + at));
 }
 

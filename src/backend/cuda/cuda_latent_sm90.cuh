@@ -24,7 +24,7 @@ template <int CACHE> struct lp_latent90_shape {
     static constexpr bool widens = CACHE == LP_TYPE_F8_E4M3;
     static constexpr int threads = LP_LATENT90_THREADS + (widens ? LP_LATENT90_GROUP : 0);
     // Panels whose scores begin before the others are there
-    static constexpr int early = widens ? LP_LATENT_F8_HALF : 5;
+    static constexpr int early = widens ? 4 : 5;
     static constexpr int copiers = (widens ? 1 : 2) * LP_LATENT90_GROUP;
 };
 
@@ -149,8 +149,8 @@ lp_latent90_copy(struct lp_latent_loader<2> *loader, const struct lp_cuda_latent
     lp_latent_advance(loader, a, b);
 }
 
-// Brings all tiles of an FP8 cache. The first half of the next one is in registers when its place is free, the
-// second in the L2 cache.
+// Brings all tiles of an FP8 cache. The first two blocks of the next one's rows are in registers when its place is
+// free, the others in the L2 cache; each is fetched while the one before is widened.
 static __device__ __forceinline__ void
 lp_latent90_widen(const struct lp_cuda_latent_launch &a, const struct lp_latent_block &b,
                   uint8_t *tiles, struct lp_latent90_state *state, int n_tiles) {
@@ -159,16 +159,22 @@ lp_latent90_widen(const struct lp_cuda_latent_launch &a, const struct lp_latent_
     for (int t = 0; t < n_tiles; t++) {
         const int place = t % 2;
         uint8_t *tile = tiles + place * LP_LATENT_TILE_BYTES;
-        struct lp_latent_codes<4> codes;
-        lp_latent_load_codes<0>(&codes, loader);
+        struct lp_latent_codes<4> first, second;
+        struct lp_latent_ropes<4> ropes;
+        lp_latent_load_codes<0>(&first, loader);
+        lp_latent_load_codes<1>(&second, loader);
         lp_latent_prefetch(loader);
         if (t >= 2) lp_cuda_barrier_wait(LP_LATENT90_USED + place, 3 * LP_LATENT90_GROUP);
-        lp_latent_store_codes<0>(codes, tile);
+        lp_latent_store_codes<0>(first, loader.n_bytes, tile);
+        lp_latent_load_codes<2>(&first, loader);
+        lp_latent_store_codes<1>(second, loader.n_bytes, tile);
         lp_cuda_wgmma_publish();
         lp_cuda_phase_arrive(lp_cuda_shared_at(&state->copied[place][0]));
-        lp_latent_load_codes<LP_LATENT_F8_HALF>(&codes, loader);
-        lp_latent_store_codes<LP_LATENT_F8_HALF>(codes, tile);
-        lp_latent_move_rope(loader, a.whole_chunks, tile);
+        lp_latent_load_codes<3>(&second, loader);
+        lp_latent_load_ropes(&ropes, loader, a.whole_chunks);
+        lp_latent_store_codes<2>(first, loader.n_bytes, tile);
+        lp_latent_store_codes<3>(second, loader.n_bytes, tile);
+        lp_latent_store_ropes(ropes, loader.n_bytes, tile);
         lp_cuda_wgmma_publish();
         lp_cuda_phase_arrive(lp_cuda_shared_at(&state->copied[place][1]));
         lp_latent_advance(&loader, a, b);

@@ -18,7 +18,7 @@ static __global__ void widen_kernel(struct lp_cuda_cache cache, int64_t n_keys, 
     uint4 *out = (uint4 *)(to + HEAD) + i;
     if (at < cache.n_blocked) {
         const uint32_t *codes = lp_cuda_f8_codes(row, at);
-        *out = lp_cuda_f8_widen(codes[0], codes[1], 256.0f * lp_cuda_f8_scale(row, at));
+        *out = lp_cuda_f8_widen(codes[0], codes[1], LP_CUDA_F8_UNIT * lp_cuda_f8_scale(row, at));
         return;
     }
     const uint32_t *tail = (const uint32_t *)(row + cache.n_blocked / 128 * LP_CUDA_F8_BLOCK) +
