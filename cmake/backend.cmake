@@ -1,6 +1,6 @@
 include(cmake/backend_cpu.cmake OPTIONAL)
 lp_folder(backend
-  SOURCES backend/backend.c backend/probe.c
+  SOURCES backend/backend.c backend/cache_row.c backend/probe.c
           backend/ref/ref_device.c backend/ref/ref_norm_rope.c backend/ref/ref_rows.c backend/ref/ref_matmul.c
           backend/ref/ref_attention.c backend/ref/ref_indexer.c backend/ref/ref_router.c
           backend/ref/ref_experts.c

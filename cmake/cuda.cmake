@@ -22,7 +22,7 @@ set(LP_CUDA_SOURCES backend/cuda/cuda_device.c backend/cuda/cuda_elementwise.cu 
                     backend/cuda/cuda_replay.c backend/cuda/cuda_expand.cu backend/cuda/cuda_rates.cu backend/cuda/cuda_float.cu
                     backend/cuda/cuda_mla_decode.cu backend/cuda/cuda_mla_decode_sm90.cu
                     backend/cuda/cuda_indexer_mma.cu backend/cuda/cuda_mla_prefill.cu
-                    backend/cuda/cuda_mla_prefill_sm90.cu backend/cuda/cuda_kernels.c backend/cuda/cuda_quantize_act.cu
+                    backend/cuda/cuda_mla_prefill_sm90.cu backend/cuda/cuda_widen.cu backend/cuda/cuda_kernels.c backend/cuda/cuda_quantize_act.cu
                     backend/cuda/cuda_halve_act.cu backend/cuda/cuda_top.cu backend/cuda/cuda_wide_f16.cu backend/cuda/cuda_wide_bf16.cu)
 foreach(type q4_k q5_k q6_k q8_0 q2_k q3_k q4_0 q4_1 q5_0 q5_1 iq4_nl iq4_xs mxfp4 nvfp4 iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s
              iq1_s iq1_m) # LP_CUDA_Q8_TYPES

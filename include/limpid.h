@@ -210,10 +210,10 @@ limpid_status limpid_chat_prompt(const limpid_model *model, const char *messages
 
 typedef struct limpid_engine_options {
     int64_t n_context; // most tokens of one sequence; 0 = min(the model's, 32768)
-    int64_t
-        n_kv_tokens; // tokens that the KV cache holds, shared by all; 0 = n_context (on each rank, with
-                     // attention_parallel "data")
-    const char *kv_type; // "f16" (default), "bf16", "f32", "q8_0" (docs/numerics.md)
+    // Tokens that the KV cache holds, shared by all; 0 = n_context (on each rank, with attention_parallel
+    // "data")
+    int64_t n_kv_tokens;
+    const char *kv_type; // "f16" (default), "bf16", "f32", "q8_0", "fp8" (docs/numerics.md)
     const char *route;   // "auto" (default), "expanded", "absorbed", "dense" (docs/attention.md)
     int64_t chunk;       // most prompt tokens of one sequence in a step; 0 = 512, on a GPU 2048
     int64_t max_batch_tokens; // most tokens of a step; 0 = max(chunk, max_seqs)

@@ -18,7 +18,7 @@ import numpy as np
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 MINI = str(ROOT / "models/mini-glm-dsa.gguf")
-TYPES = ("f16", "bf16", "q8_0")
+TYPES = ("f16", "bf16", "q8_0", "fp8")
 
 
 def logits(limpid, model, tokens, kv, backend):

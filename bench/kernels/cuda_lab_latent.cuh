@@ -3,9 +3,30 @@
 // bytes: each cached row once for all heads and queries of a sequence (of a selection, once a query);
 // flops: 2 x (576 + 512) a head and key.
 #include "backend/cuda/cuda_latent.h"
+#include "backend/cuda/cuda_dequant.cuh"
 #include "cuda_lab.cuh"
 
-#define ROW_BYTES (576 * 2)
+#define F8_ROW_BYTES (4 * 132 + 64 * 2)
+static __host__ __device__ size_t row_bytes_of(lp_type type) {
+    return type == LP_TYPE_F8_E4M3 ? F8_ROW_BYTES : 576 * 2;
+}
+
+// Rows of an FP8 cache, one behind the other: scales of 1/64, about.
+static __global__ void fill_f8_rows(uint32_t *to, size_t n_words) {
+    for (size_t i = (size_t)blockIdx.x * 256 + threadIdx.x; i < n_words;
+         i += (size_t)gridDim.x * 256) {
+        const int word = (int)(i % (F8_ROW_BYTES / 4));
+        if (word >= 132)
+            to[i] = lp_cuda_pack2<LP_TYPE_BF16>(value_at(2 * i), value_at(2 * i + 1));
+        else if (word % 33 == 0)
+            to[i] = __float_as_uint((1.0f + 0.25f * value_at(i)) / 64);
+        else {
+            to[i] = 0;
+            for (int j = 0; j < 4; j++)
+                to[i] |= (uint32_t)lp_cuda_to_e4m3(64 * value_at(4 * i + j)) << 8 * j;
+        }
+    }
+}
 
 struct latent_case {
     const char *name;
@@ -26,7 +47,7 @@ static void make_pages(struct latent_data *d, size_t pool_bytes) {
     const struct latent_case *c = &d->c;
     d->pages_of_sequence = (c->context + PAGE - 1) / PAGE;
     const int64_t n = d->pages_of_sequence * c->n_sequences,
-                  fit = (int64_t)(pool_bytes / (ROW_BYTES * PAGE)) / n;
+                  fit = (int64_t)(pool_bytes / (row_bytes_of(c->type) * PAGE)) / n;
     d->n_sets = (int)std::min<int64_t>(fit, 40);
     std::vector<int32_t> pages((size_t)(n * d->n_sets));
     for (size_t i = 0; i < pages.size(); i++) pages[i] = (int32_t)i;
@@ -63,8 +84,9 @@ static struct lp_op_mla_absorbed latent_op(const struct latent_data *d, int sequ
     view->type = c->type;
     view->width = 576;
     view->page_tokens = PAGE;
-    view->row_bytes = ROW_BYTES;
-    view->page_bytes = ROW_BYTES * PAGE;
+    view->n_tail = c->type == LP_TYPE_F8_E4M3 ? 64 : 0;
+    view->row_bytes = row_bytes_of(c->type);
+    view->page_bytes = view->row_bytes * PAGE;
     view->pages = d->pages + ((int64_t)set * c->n_sequences + sequence) * d->pages_of_sequence;
     struct lp_op_mla_absorbed op = {};
     op.q_latent = d->q + first * d->q_row;
@@ -99,9 +121,15 @@ static __global__ void latent_check(struct latent_data d, int set, const int32_t
     double *p = scores + (int64_t)blockIdx.x * c.context;
     auto key = [&](int i, int j) {
         const int pos = c.top_k ? d.ids[(int64_t)q * c.top_k + i] : i;
-        const uint16_t bits =
-            *(const uint16_t *)(d.pool + (size_t)pages[pos / PAGE] * ROW_BYTES * PAGE +
-                                (size_t)(pos % PAGE) * ROW_BYTES + 2 * j);
+        const size_t row_bytes = row_bytes_of(c.type);
+        const uint8_t *row = d.pool + (size_t)pages[pos / PAGE] * row_bytes * PAGE +
+                             (size_t)(pos % PAGE) * row_bytes;
+        const bool f8 = c.type == LP_TYPE_F8_E4M3;
+        if (f8 && j < 512) {
+            const uint8_t *block = row + j / 128 * 132;
+            return (double)(*(const float *)block * lp_cuda_e4m3(block[4 + j % 128]));
+        }
+        const uint16_t bits = *(const uint16_t *)(f8 ? row + 528 + 2 * (j - 512) : row + 2 * j);
         float low, high;
         if (c.type == LP_TYPE_F16)
             lp_cuda_unpack2<LP_TYPE_F16>(bits, &low, &high);
@@ -216,7 +244,8 @@ static void latent_setting_run(const struct latent_data *d, const struct latent_
               keys = lp_cuda_segment_keys(setting->segments, seen),
               n_segments = (seen + keys - 1) / keys;
     const double visits = (double)n_queries * seen,
-                 bytes = (c->top_k ? visits : visits / c->n_queries) * ROW_BYTES,
+                 bytes =
+                     (c->top_k ? visits : visits / c->n_queries) * (double)row_bytes_of(c->type),
                  flops = visits * c->n_heads * 2 * (576 + 512);
     const size_t n_out = (size_t)n_queries * c->n_heads * 512;
     struct lp_cache_view view;
@@ -243,7 +272,9 @@ static void latent_setting_run(const struct latent_data *d, const struct latent_
     if (*bits && *bits != now) error = NAN; // rule B2
     *bits = now;
     report(c->name, kernels[kernel].name, text, median_in_graph(run), bytes, flops, error,
-           c->type == LP_TYPE_F16 ? 2e-3 : 1e-2);
+           c->type == LP_TYPE_F16    ? 2e-3
+           : c->type == LP_TYPE_BF16 ? 1e-2
+                                     : 2e-2);
 }
 
 // "*": the choice of lp_cuda_latent_walk; the last line of a case has segments without end.
@@ -298,6 +329,11 @@ static void latent_cases(void) {
         {"sparse 128h b64 2q 2048 of 128k", 128, 64, 2, 131072, 2048, LP_TYPE_BF16},
         {"prefill 64h 4096q 2048 of 32k", 64, 1, 4096, 32768, 2048, LP_TYPE_BF16},
         {"prefill 64h 4096q 2048 of 32k f16", 64, 1, 4096, 32768, 2048, LP_TYPE_F16},
+        {"dense 64h b128 4k fp8", 64, 128, 1, 4096, 0, LP_TYPE_F8_E4M3},
+        {"dense 64h b128 32k fp8", 64, 128, 1, 32768, 0, LP_TYPE_F8_E4M3},
+        {"dense 64h b1 4k fp8", 64, 1, 1, 4096, 0, LP_TYPE_F8_E4M3},
+        {"dense 64h b1 64k fp8", 64, 1, 1, 65536, 0, LP_TYPE_F8_E4M3},
+        {"sparse 64h b128 2048 of 128k fp8", 64, 128, 1, 131072, 2048, LP_TYPE_F8_E4M3},
     };
     const size_t pool_bytes = (size_t)20 << 30;
     uint8_t *pool = (uint8_t *)take(pool_bytes);
@@ -307,7 +343,11 @@ static void latent_cases(void) {
     room.sums = (float *)take((size_t)room.slots * 64 * 2 * 4);
     lp_type type = LP_TYPE_COUNT;
     for (const struct latent_case &c : cases) {
-        if (c.type != type) fill_values(pool, pool_bytes, c.type);
+        if (!strstr(c.name, only)) continue;
+        if (c.type != type && c.type == LP_TYPE_F8_E4M3)
+            fill_f8_rows<<<2048, 256, 0, stream>>>((uint32_t *)pool, pool_bytes / 4);
+        else if (c.type != type)
+            fill_values(pool, pool_bytes, c.type);
         type = c.type;
         latent_case_run(&c, pool, pool_bytes, &room);
     }

@@ -21,7 +21,7 @@ const float *lp_key_rows_read(struct lp_key_rows *rows, int64_t position) {
     const char *from = (const char *)view->base + view->page_bytes * page +
                        view->row_bytes * (size_t)(slot % view->page_tokens);
     rows->dev->backend->read(rows->dev, rows->bytes, from, view->row_bytes);
-    lp_type_info(view->type)->dequant(rows->bytes, rows->row, (size_t)view->width);
+    lp_cache_row_read(view, rows->bytes, rows->row);
     return rows->row;
 }
 

@@ -35,19 +35,6 @@ lp_status lp_backend_choose(const struct lp_backend **out, const char *name, str
     return lp_err_set(err, LP_STATUS_INVALID, "backend is '%s', expected cpu, cuda or ref", name);
 }
 
-bool lp_cache_type_fits(lp_type type, int32_t width) {
-    switch (type) {
-    case LP_TYPE_F32:
-    case LP_TYPE_F16:
-    case LP_TYPE_BF16:
-        return width > 0;
-    case LP_TYPE_Q8_0:
-        return width > 0 && width % 32 == 0;
-    default:
-        return false;
-    }
-}
-
 struct lp_reserve lp_reserve_merge(struct lp_reserve a, const struct lp_reserve *b) {
 #define LARGER(field)                                                                              \
     if (b->field > a.field) a.field = b->field;

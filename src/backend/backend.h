@@ -13,7 +13,7 @@
 //   B3. ref/ is the definition: plain C, sums in double. Other backends agree with it within the bound
 //       that the operation's test states. Kernels for block-quantised weights may round the activation
 //       row to 8 bits per block of 32 (docs/numerics.md); those for floats (F32, F16, BF16, F8_E4M3) may
-//       not (lp_weight_may_round), but while results are not fixed to float16. Attention over F16, BF16 and Q8_0 caches may multiply whole numbers or
+//       not (lp_weight_may_round), but while results are not fixed to float16. Attention over F16, BF16, Q8_0 and F8_E4M3 caches may multiply whole numbers or
 //       bfloat16; by how much it rounds, lp_backend.kernel tells.
 //   B4. NaN and infinity go through: a non-finite input gives a non-finite output in that row.
 //   B5. Operations do not fail: sizes and types were checked when the plan was made (supports). No
@@ -81,12 +81,19 @@ static inline struct lp_weight lp_weight_part(const struct lp_weight *w, int64_t
 }
 
 // One kind of cached state of one sequence and layer: rows of `width` values of `type` (F32, F16,
-// BF16 or Q8_0), in pages of page_tokens rows. Position p has slot s = p + slot_offset, whose row is
-// base + page_bytes * pages[s / page_tokens] + row_bytes * (s % page_tokens).
+// BF16, Q8_0 or F8_E4M3), in pages of page_tokens rows. Position p has slot s = p + slot_offset, whose row is
+// base + page_bytes * pages[s / page_tokens] + row_bytes * (s % page_tokens). A row:
+//
+//   F32, F16, BF16, Q8_0   values, or blocks of 32
+//   F8_E4M3                | d0 | 128 codes | d1 | 128 codes | ... | n_tail values as BF16 |
+//                          a latent row of 512 + 64: 4 x (4 + 128) + 64 x 2 = 656 bytes
 struct lp_cache_view {
     void *base;
     lp_type type;
     int32_t width, page_tokens;
+    // Of F8_E4M3: the values at the end of a row that are BF16, behind whole blocks: the rotated part of a latent
+    // row, and all of an indexer key that is no whole blocks. Else 0.
+    int32_t n_tail;
     int32_t slot_offset; // 0; 1 for the MTP layer, whose state belongs to the token behind
     size_t row_bytes, page_bytes;
     // Where in a page its rows lie once more in the backend's own form (lp_backend.index_page_extra);
@@ -96,9 +103,22 @@ struct lp_cache_view {
 };
 
 // Whether the operations take a cache of this type and width. F32, F16, BF16: any width. Q8_0: whole
-// blocks of 32. Ask for every run of values that an operation takes from a row by itself: the row,
-// and for grouped-query attention head_dim and v_dim too.
+// blocks of 32. F8_E4M3: of 128. Ask for every run of values that an operation takes from a row by itself: the row
+// (without a tail), and for grouped-query attention head_dim and v_dim too.
 bool lp_cache_type_fits(lp_type type, int32_t width);
+// Bytes of a row; false for one that does not fit.
+bool lp_cache_row_bytes(lp_type type, int32_t width, int32_t n_tail, size_t *bytes);
+// Where value i of a row begins; of blocks, i is the first of one.
+static inline size_t lp_cache_offset(const struct lp_cache_view *cache, int32_t i) {
+    const struct lp_type_info *type = lp_type_info((uint32_t)cache->type);
+    const int32_t n = cache->width - cache->n_tail, blocks = i < n ? i : n;
+    return (size_t)blocks / type->block_values * type->block_bytes +
+           (size_t)(i - blocks) * sizeof(uint16_t);
+}
+// A row in host memory as float32 values [width], and back (the type's quantiser; the same bytes in
+// every backend, except for the payload of a NaN).
+void lp_cache_row_read(const struct lp_cache_view *cache, const void *row, float *out);
+void lp_cache_row_write(const struct lp_cache_view *cache, const float *x, void *row);
 
 // Rows of several sequences in one operation (device memory): row i is the token at positions[i] of the
 // sequence whose pages are pages[i]. Only where lp_backend.batches.
@@ -228,8 +248,8 @@ struct lp_op_silu_mul {
     int32_t width;
 };
 
-// Cache rows first_pos .. first_pos + n_rows - 1 = x, rounded as the type's quantiser does
-// (quant/quantize.c): the same bytes in every backend, except for the payload of a NaN.
+// Cache rows first_pos .. first_pos + n_rows - 1 = x, rounded as lp_cache_row_write does: the same bytes in
+// every backend, except for the payload of a NaN.
 // batch: NULL, or where each row goes; cache->pages and first_pos then say nothing.
 struct lp_op_cache_write {
     const struct lp_cache_view *cache;

@@ -159,7 +159,7 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
          "on ARM neon, dotprod, i8mm"},
         {"--ctx", LP_OPT_INT, &c->context, "N",
          "tokens of context (default: the model's, at most 32768)"},
-        {"--kv", LP_OPT_TEXT, &c->kv, "TYPE", "type of the KV cache: f32, f16, bf16, q8_0"},
+        {"--kv", LP_OPT_TEXT, &c->kv, "TYPE", "type of the KV cache: f32, f16, bf16, q8_0, fp8"},
         {"--chunk", LP_OPT_INT, &c->chunk, "N",
          "most prompt tokens in one step (default 512; on a GPU 2048)"},
         {"--route", LP_OPT_TEXT, &c->route, "FORM",

@@ -35,11 +35,6 @@ int64_t lp_bench_longest(const struct lp_bench *b) {
     return last(&b->depths) + (prefill > decode ? prefill : decode) + 1;
 }
 
-static double kv_value_bytes(const struct lp_bench *b) {
-    const struct lp_type_info *type = lp_type_info(lp_kv_type(b->engine->kv));
-    return (double)type->block_bytes / (double)type->block_values;
-}
-
 // Whether products with rows of the cache may be of 16-bit integers, since the rows are rounded to
 // 16 bits or fewer: what the limit grants, whichever units a kernel uses.
 static bool attention_is_int16(const struct lp_bench *b) {
@@ -67,7 +62,7 @@ static struct lp_cost_work work_of(const struct lp_bench *b, int64_t n_past, int
 static void add_cost(const struct lp_bench *b, const struct lp_cost_work *work,
                      struct lp_cost *cost) {
     const struct lp_model *m = b->model->weights;
-    lp_cost_step(&m->h, &m->binding, work, kv_value_bytes(b), cost);
+    lp_cost_step(&m->h, &m->binding, work, lp_kv_type(b->engine->kv), cost);
 }
 
 // What the timed tokens cost. In one step for as many as fit the chunk (prefill), or one by one.

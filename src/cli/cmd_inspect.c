@@ -1,7 +1,6 @@
 // limpid inspect: what a file holds and what limpid would do with it, without reading its weights.
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
@@ -12,17 +11,8 @@
 #include "cli/json_build.h"
 #include "cli/memory_budget.h"
 #include "engine/engine.h"
+#include "kv/kv_types.h"
 #include "model/cost.h"
-
-static bool parse_kv_type(const char *name, lp_type *out) {
-    for (uint32_t id = 0; id < LP_TYPE_COUNT; id++) {
-        const struct lp_type_info *info = lp_type_info(id);
-        if (!info || !lp_kv_type_supported(info->id) || strcasecmp(info->name, name) != 0) continue;
-        *out = info->id;
-        return true;
-    }
-    return false;
-}
 
 static lp_status open_device(struct lp_inspect *in, const struct lp_common *c, struct lp_err *err) {
     const struct lp_backend *backend;
@@ -204,8 +194,8 @@ static int parse(int argc, char **argv, struct lp_inspect *in, struct lp_common 
     if (status) return status;
     if (!*path)
         return lp_usage(&lp_cmd_inspect, "FILE is needed (a GGUF file, or a folder with a model)");
-    if (!parse_kv_type(c->kv, &in->kv_type))
-        return lp_usage(&lp_cmd_inspect, "--kv is '%s', expected f32, f16, bf16 or q8_0", c->kv);
+    if (!lp_kv_type_parse(c->kv, &in->kv_type))
+        return lp_usage(&lp_cmd_inspect, "--kv is '%s', expected " LP_KV_TYPE_NAMES, c->kv);
     if (c->chunk > LP_MAX_CHUNK)
         return lp_usage(&lp_cmd_inspect, "--chunk is %lld, expected at most %d",
                         (long long)c->chunk, LP_MAX_CHUNK);

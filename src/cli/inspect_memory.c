@@ -1,6 +1,7 @@
 // The memory plan of limpid inspect, as a whole and for each device that would hold a part of it.
 #include "base/system_memory.h"
 #include "cli/inspect_build.h"
+#include "kv/kv_types.h"
 #include "model/cost.h"
 
 // Bytes of the routed experts, of which a token uses few: the part that may lie elsewhere.
@@ -69,7 +70,7 @@ json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
     lp_inspect_put(b, object, "sequences", json_integer(b->in->n_sequences));
     lp_inspect_put(b, object, "kv_tokens", json_integer(b->in->n_kv_tokens));
     lp_inspect_put(b, object, "chunk", json_integer(p->chunk));
-    lp_inspect_put(b, object, "kv_type", json_string(lp_type_info(b->in->kv_type)->name));
+    lp_inspect_put(b, object, "kv_type", json_string(lp_kv_type_name(b->in->kv_type)));
     const uint64_t packed = b->in->packed_bytes; // with the MTP layer, which the plan leaves out
     const uint64_t without_mtp =
         packed ? lp_cost_packed_bytes(&b->in->h, &b->in->binding, b->in->dev, false) : 0;

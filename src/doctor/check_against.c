@@ -234,7 +234,7 @@ static const char *blame(struct against *a, const struct lp_claim *accused) {
     struct lp_cost cost = {0};
     struct lp_err err;
     double before = size_of_bad(a, accused);
-    lp_cost_step(&model->h, &model->binding, &work, 4, &cost);
+    lp_cost_step(&model->h, &model->binding, &work, LP_TYPE_F32, &cost);
     double seconds = (cost.int_madds + cost.float_madds) / REF_RATE;
     if (!exam->ref_lab || seconds > (exam->options->quick ? QUICK_REF_S : FULL_REF_S))
         return "; whether the kernels or the numbers in the file are at fault was not tried, as "

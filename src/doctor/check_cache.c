@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/clock.h"
 #include "doctor/walk.h"
+#include "kv/kv_types.h"
 #include "model/runner.h"
 
 #define FULL_TOKENS 150 // over two borders of pages
@@ -357,7 +358,7 @@ static void report_type(struct lp_cache_exam *c, lp_type type) {
     int64_t n_vocab = c->model.weights->h.n_vocab;
     double d = lp_lab_difference(c->got, c->expected, n_vocab);
     bool bad = !isfinite(d) && lp_runner_find_nonfinite(c->expected, n_vocab) < 0;
-    const char *name = lp_type_info((uint32_t)type)->name;
+    const char *name = lp_kv_type_name(type);
     char check[64], figure[32];
     snprintf(check, sizeof check, "%s cache against F32", name);
     snprintf(figure, sizeof figure, "%.3g", d);
@@ -379,9 +380,10 @@ static void report_type(struct lp_cache_exam *c, lp_type type) {
 }
 
 static lp_status check_types(struct lp_cache_exam *c, struct lp_err *err) {
-    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0};
+    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0,
+                                    LP_TYPE_F8_E4M3};
     lp_status status = LP_OK;
-    int n = c->exam->options->quick ? 2 : 4;
+    int n = c->exam->options->quick ? 2 : 5;
     for (int i = 0; i < n && !status; i++) {
         struct lp_walk walk;
         struct lp_walk_options options = {

@@ -422,8 +422,8 @@ static lp_status run_all(struct layers *c, struct lp_err *err) {
     // The f32 cache first: what overflows f16 must not hide what else is wrong.
     lp_status status = run_steps(c, LP_TYPE_F32, c->n_plans, work, err);
     if (!status) status = run_steps(c, LP_TYPE_F16, small && !o->quick ? c->n_plans : 3, work, err);
-    static const lp_type others[] = {LP_TYPE_BF16, LP_TYPE_Q8_0};
-    for (int i = 0; i < 2 && !status && !o->quick; i++) {
+    static const lp_type others[] = {LP_TYPE_BF16, LP_TYPE_Q8_0, LP_TYPE_F8_E4M3};
+    for (int i = 0; i < 3 && !status && !o->quick; i++) {
         status = run_steps(c, others[i], 3, work, err);
         if (status == LP_STATUS_INVALID) status = LP_OK; // rows that are no whole blocks
     }

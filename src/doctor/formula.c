@@ -11,7 +11,7 @@ static void read_row(const struct lp_cache_view *cache, int64_t pos, float *out)
     const uint8_t *row = (const uint8_t *)cache->base +
                          cache->page_bytes * (size_t)cache->pages[slot / cache->page_tokens] +
                          cache->row_bytes * (size_t)(slot % cache->page_tokens);
-    lp_type_info((uint32_t)cache->type)->dequant(row, out, (size_t)cache->width);
+    lp_cache_row_read(cache, row, out);
 }
 
 static int64_t position(const struct lp_formula_keys *keys, int64_t i) {

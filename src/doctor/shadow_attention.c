@@ -213,9 +213,8 @@ static void compare_rows(struct lp_shadow *s, struct lp_shadow_finding *finding,
     const uint8_t *rows[2] = {got, want};
     for (int i = 0; i < 2 && values[0] && values[1]; i++)
         for (int64_t t = 0; t < op->n_rows; t++)
-            lp_type_info((uint32_t)op->cache->type)
-                ->dequant(rows[i] + (size_t)t * op->cache->row_bytes, values[i] + t * width,
-                          (size_t)width);
+            lp_cache_row_read(op->cache, rows[i] + (size_t)t * op->cache->row_bytes,
+                              values[i] + t * width);
     if (values[0] && values[1] && memcmp(got, want, n_bytes) != 0)
         lp_shadow_compare(s, finding, values[0], values[1], NULL,
                           (struct lp_diff_shape){op->n_rows, 1, width});

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
+#include "kv/kv_types.h"
 
 void lp_walk_set_top_k(struct lp_walk_top_k *old, struct lp_model *m, int32_t n) {
     *old = (struct lp_walk_top_k){.whole = m->h.top_k};
@@ -24,12 +25,6 @@ void lp_walk_restore_top_k(const struct lp_walk_top_k *old) {
     for (int32_t l = 0; l < m->h.n_layers; l++) m->layers[l].mla.top_k = old->layers[l];
 }
 
-// Whether a head's part of a row begins with a block. (Whole rows: lp_kv_new.)
-static bool heads_fit(const struct lp_hparams *h, lp_type type) {
-    if (h->arch->attention == LP_ATTENTION_MLA) return true;
-    return lp_cache_type_fits(type, h->head_dim) && lp_cache_type_fits(type, h->v_dim);
-}
-
 lp_status lp_walk_init(struct lp_walk *walk, struct lp_model *model,
                        const struct lp_walk_options *o, struct lp_err *err) {
     *walk = (struct lp_walk){.model = model,
@@ -37,8 +32,9 @@ lp_status lp_walk_init(struct lp_walk *walk, struct lp_model *model,
                              .max_rows = o->max_rows,
                              .old_dev = model->dev};
     model->dev = o->dev;
-    if (!heads_fit(&model->h, o->kv_type))
-        return lp_err_set(err, LP_STATUS_INVALID, "heads are no whole blocks of the cache type");
+    if (model->h.arch->attention != LP_ATTENTION_MLA &&
+        lp_kv_heads_check(o->kv_type, model->h.head_dim, model->h.v_dim, err))
+        return LP_STATUS_INVALID;
     lp_walk_set_top_k(&walk->top_k, model, o->top_k);
     int32_t n = lp_model_kv_count(model, false);
     struct lp_kv_layer *layers = lp_alloc((size_t)n, sizeof *layers);

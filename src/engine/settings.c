@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "engine/engine.h"
+#include "kv/kv_types.h"
 #include "model/shard.h"
 #include "model/tensor_hash.h"
 
@@ -15,28 +16,14 @@ limpid_engine_options limpid_engine_default_options(void) {
 }
 
 static lp_status kv_type(const char *name, lp_type *out, struct lp_err *err) {
-    static const struct {
-        const char *name;
-        lp_type type;
-    } types[] = {
-        {"f32", LP_TYPE_F32}, {"f16", LP_TYPE_F16}, {"bf16", LP_TYPE_BF16}, {"q8_0", LP_TYPE_Q8_0}};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
-        if (strcmp(name, types[i].name) == 0) {
-            *out = types[i].type;
-            return LP_OK;
-        }
-    return lp_err_set(err, LP_STATUS_INVALID, "KV type is '%s', expected f32, f16, bf16 or q8_0",
-                      name);
+    if (lp_kv_type_parse(name, out)) return LP_OK;
+    return lp_err_set(err, LP_STATUS_INVALID, "KV type is '%s', expected " LP_KV_TYPE_NAMES, name);
 }
 
-// A head's part of a row must begin with a block. (Whole rows: lp_kv_new.)
+// Whole rows: lp_kv_new.
 static lp_status check_heads(const struct lp_hparams *h, lp_type type, struct lp_err *err) {
     if (h->arch->attention == LP_ATTENTION_MLA) return LP_OK;
-    if (lp_cache_type_fits(type, h->head_dim) && lp_cache_type_fits(type, h->v_dim)) return LP_OK;
-    return lp_err_set(err, LP_STATUS_UNSUPPORTED,
-                      "KV type %s needs heads of a multiple of 32 values, this model's have %d and "
-                      "%d; use --kv f16",
-                      lp_type_info(type)->name, h->head_dim, h->v_dim);
+    return lp_kv_heads_check(type, h->head_dim, h->v_dim, err);
 }
 
 static lp_status check_range(const char *name, int64_t value, int64_t max, struct lp_err *err) {

@@ -128,7 +128,7 @@ lp_status lp_convert_open(struct lp_convert **out, const struct lp_convert_optio
     const struct lp_hf_plan_options how = {.for_file = true, .without_mtp = options->without_mtp};
     const struct lp_type_info *info = options->keep ? NULL : lp_type_info(options->type);
     *out = NULL;
-    if (!options->keep && (!info || !info->quantize || !info->is_weight))
+    if (!options->keep && (!info || !info->quantize || !info->is_weight || info->in_memory_only))
         return lp_err_set(err, LP_STATUS_INVALID, "a conversion cannot write %s, only %s",
                           info ? info->name : "this type", lp_quant_type_list());
     struct lp_convert *c = lp_alloc(1, sizeof *c);

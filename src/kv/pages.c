@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "base/checked.h"
 #include "base/fault.h"
+#include "kv/kv_types.h"
 
 struct part { // of the pool
     int64_t n_free, n_idle;
@@ -26,19 +27,8 @@ struct lp_kv {
     struct lp_kv_others others;
 };
 
-bool lp_kv_type_supported(lp_type type) {
-    return type == LP_TYPE_F32 || type == LP_TYPE_F16 || type == LP_TYPE_BF16 ||
-           type == LP_TYPE_Q8_0;
-}
-
-static size_t layer_row_bytes(lp_type type, const struct lp_kv_layer *layer, int kind) {
-    uint64_t bytes = 0;
-    lp_type_row_bytes(type, (uint64_t)layer->width[kind], &bytes); // fits: checked
-    return bytes;
-}
-
 static size_t row_bytes_of(const struct lp_kv *kv, int32_t layer, int kind) {
-    return layer_row_bytes(kv->type, &kv->layers[layer], kind);
+    return lp_kv_row_bytes(kv->type, &kv->layers[layer], (enum lp_kv_kind)kind);
 }
 
 // What the backend keeps behind the rows of a page.
@@ -55,7 +45,8 @@ static size_t extra_of(const struct lp_kv *kv, int32_t layer, int kind) {
 
 static size_t layer_page_bytes(const struct lp_device *dev, lp_type type,
                                const struct lp_kv_layer *layer, int kind) {
-    return layer_row_bytes(type, layer, kind) * LP_KV_PAGE_TOKENS + layer_extra(dev, layer, kind);
+    return lp_kv_row_bytes(type, layer, (enum lp_kv_kind)kind) * LP_KV_PAGE_TOKENS +
+           layer_extra(dev, layer, kind);
 }
 
 static size_t page_bytes_of(const struct lp_kv *kv, int32_t layer, int kind) {
@@ -71,16 +62,10 @@ size_t lp_kv_layer_token_bytes(const struct lp_device *dev, lp_type type,
 }
 
 static lp_status check_widths(const struct lp_kv *kv, struct lp_err *err) {
-    for (int32_t l = 0; l < kv->n_layers; l++)
-        for (int kind = 0; kind < LP_KV_N_KINDS; kind++)
-            if (kv->layers[l].width[kind] > 0 &&
-                !lp_cache_type_fits(kv->type, kv->layers[l].width[kind]))
-                return lp_err_set(
-                    err, LP_STATUS_INVALID,
-                    "KV type %s needs rows of whole blocks of 32 values, layer %d has "
-                    "%d; use f16",
-                    lp_type_info(kv->type)->name, l, kv->layers[l].width[kind]);
-    return LP_OK;
+    lp_status status = LP_OK;
+    for (int32_t l = 0; l < kv->n_layers && !status; l++)
+        status = lp_kv_layer_check(kv->type, &kv->layers[l], l, err);
+    return status;
 }
 
 static lp_status alloc_states(struct lp_kv *kv, struct lp_err *err) {
@@ -147,7 +132,7 @@ lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_k
                     int32_t n_layers, lp_type type, int64_t n_tokens, struct lp_err *err) {
     if (!lp_kv_type_supported(type))
         return lp_err_set(err, LP_STATUS_INVALID,
-                          "KV type %s is not supported; use f32, f16, bf16 or q8_0",
+                          "KV type %s is not supported; use " LP_KV_TYPE_NAMES,
                           lp_type_info(type) ? lp_type_info(type)->name : "(unknown)");
     if (n_tokens < 1 || n_tokens > INT32_MAX - LP_KV_PAGE_TOKENS)
         return lp_err_set(err, LP_STATUS_INVALID, "the context is %lld tokens, expected 1 to %d",
@@ -432,6 +417,7 @@ struct lp_cache_view lp_kv_view(const struct lp_kv *kv, int32_t layer, enum lp_k
         .base = kv->base[layer * LP_KV_N_KINDS + kind],
         .type = kv->type,
         .width = width,
+        .n_tail = lp_kv_row_tail(kv->type, &kv->layers[layer], kind),
         .page_tokens = LP_KV_PAGE_TOKENS,
         .slot_offset = kv->layers[layer].slot_offset,
         .row_bytes = row_bytes,

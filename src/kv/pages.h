@@ -35,13 +35,14 @@ enum lp_kv_kind {
 
 struct lp_kv_layer { // row widths in values; 0 = the layer has no such state
     int32_t width[LP_KV_N_KINDS];
+    int32_t rope;        // how many values of a latent row are its rotated part
     int32_t slot_offset; // position p has slot p + slot_offset (P5): 1 for the MTP layer, else 0
 };
 
 struct lp_kv;
 
-// A cache of n_tokens (rounded up to pages) in values of `type` (F32, F16, BF16 or Q8_0). Device
-// memory. INVALID for a type that a layer's widths do not allow.
+// A cache of n_tokens (rounded up to pages) in values of `type` (kv_types.h). Device memory.
+// INVALID for a type that a layer's widths do not allow.
 lp_status lp_kv_new(struct lp_kv **out, struct lp_device *dev, const struct lp_kv_layer *layers,
                     int32_t n_layers, lp_type type, int64_t n_tokens, struct lp_err *err);
 void lp_kv_free(struct lp_kv *kv); // NULL is allowed; every table must have been released
@@ -53,7 +54,6 @@ size_t lp_kv_bytes(const struct lp_kv *kv);       // all pages that are here
 size_t lp_kv_token_bytes(const struct lp_kv *kv); // one token, all layers and kinds
 int64_t lp_kv_capacity_tokens(const struct lp_kv *kv);
 int64_t lp_kv_free_tokens(const struct lp_kv *kv);
-bool lp_kv_type_supported(lp_type type);
 static inline int64_t lp_kv_pages_of(int64_t n_tokens) {
     return (n_tokens + LP_KV_PAGE_TOKENS - 1) / LP_KV_PAGE_TOKENS;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "kv/kv_types.h"
 
 static const char *const kind_names[LP_KV_N_KINDS] = {"latents", "indexer keys", "keys", "values"};
 
@@ -36,11 +37,12 @@ static const uint8_t *row_at(const struct lp_cache_state *s, const struct place 
 }
 
 // What part of the rows comes before the rotated one, in whole blocks.
-static size_t latent_bytes(const struct lp_model *m, lp_type type, int kind) {
-    uint64_t bytes = 0;
-    bool whole = kind == LP_KV_LATENT &&
-                 m->h.latent % (int64_t)lp_type_info((uint32_t)type)->block_values == 0;
-    return whole && lp_type_row_bytes(type, (uint64_t)m->h.latent, &bytes) ? (size_t)bytes : 0;
+static size_t latent_bytes(const struct lp_kv_layer *layer, lp_type type, int kind) {
+    const int32_t latent = layer->width[kind] - layer->rope;
+    size_t bytes = 0;
+    if (kind != LP_KV_LATENT || latent <= 0 || !lp_cache_row_bytes(type, latent, 0, &bytes))
+        return 0;
+    return bytes;
 }
 
 struct scan {
@@ -92,11 +94,10 @@ struct lp_cache_difference lp_cache_state_compare(const struct lp_cache_state *a
     for (int32_t l = 0; layers && differs && l < n_layers && d.layer < 0; l++) {
         bool latents = false;
         for (int kind = 0; kind < LP_KV_N_KINDS; kind++) {
-            uint64_t row_bytes = 0;
-            lp_type_row_bytes(type, (uint64_t)layers[l].width[kind], &row_bytes);
-            struct place place = {offset, (size_t)row_bytes, latent_bytes(m, type, kind)};
+            const size_t row_bytes = lp_kv_row_bytes(type, &layers[l], (enum lp_kv_kind)kind);
+            struct place place = {offset, row_bytes, latent_bytes(&layers[l], type, kind)};
             d.has[kind] = row_bytes > 0;
-            offset += (size_t)row_bytes * LP_KV_PAGE_TOKENS;
+            offset += row_bytes * LP_KV_PAGE_TOKENS;
             if (kind == LP_KV_INDEX && row_bytes) offset += a->index_extra;
             if (row_bytes) compare_kind(&scan, &place, kind, &d, differs, &latents);
             if (!d.kinds[kind]) continue;
@@ -107,7 +108,7 @@ struct lp_cache_difference lp_cache_state_compare(const struct lp_cache_state *a
         note_positions(&d, differs, first, n);
         d.belongs_to = owner_of(&scan, &first_place, d.first);
         d.only_rotated = (d.kinds[LP_KV_LATENT] && !latents && m->h.rope_dim > 0 &&
-                          latent_bytes(m, type, LP_KV_LATENT) > 0) ||
+                          first_place.latent_bytes > 0) ||
                          (d.kinds[LP_KV_KEY] && !d.kinds[LP_KV_VALUE]);
     }
     lp_free(layers);

@@ -2,6 +2,7 @@
 
 #include <math.h>
 
+#include "kv/kv_types.h"
 #include "model/model.h"
 
 // How a step uses the tensor of a slot.
@@ -167,27 +168,33 @@ static void add_tensor(const struct lp_hparams *h, const struct attention *a, en
 }
 
 static void add_attention(const struct lp_hparams *h, const struct attention *a, int32_t layer,
-                          double value_bytes, struct lp_cost *out) {
-    double bytes = value_bytes, heads = h->n_heads;
+                          lp_type kv_type, struct lp_cost *out) {
+    const struct lp_kv_layer state = {.width = {h->latent + h->rope_dim, h->index_width,
+                                                h->n_kv_heads * h->head_dim,
+                                                h->n_kv_heads * h->v_dim},
+                                      .rope = h->rope_dim};
+    double bytes[LP_KV_N_KINDS], heads = h->n_heads;
+    for (int kind = 0; kind < LP_KV_N_KINDS; kind++)
+        bytes[kind] = (double)lp_kv_row_bytes(kv_type, &state, (enum lp_kv_kind)kind);
     double *madds = a->work->int16_attention ? &out->int16_madds : &out->float_madds;
     if (h->arch->attention != LP_ATTENTION_MLA) {
-        out->cache_bytes += a->n_kv * h->n_kv_heads * (h->head_dim + h->v_dim) * bytes;
+        out->cache_bytes += a->n_kv * (bytes[LP_KV_KEY] + bytes[LP_KV_VALUE]);
         *madds += a->seen * heads * (h->head_dim + h->v_dim);
         return;
     }
     double rows =
         a->n_kv < a->chosen ? a->n_kv : a->chosen; // several queries may choose the same row
     if (a->expanded) rows = a->n_kv;
-    out->cache_bytes += rows * (h->latent + h->rope_dim) * bytes;
+    out->cache_bytes += rows * bytes[LP_KV_LATENT];
     *madds += a->chosen * heads *
               (a->expanded ? h->nope + h->rope_dim + h->v_dim : 2 * h->latent + h->rope_dim);
     if (!a->select || h->index_role[layer] != LP_INDEXER_FULL) return;
-    out->cache_bytes += a->n_kv * h->index_width * bytes;
+    out->cache_bytes += a->n_kv * bytes[LP_KV_INDEX];
     *madds += a->seen * h->index_heads * h->index_width;
 }
 
 void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
-                  const struct lp_cost_work *work, double kv_value_bytes, struct lp_cost *out) {
+                  const struct lp_cost_work *work, lp_type kv_type, struct lp_cost *out) {
     struct attention a = attention_of(h, work);
     const struct lp_gguf_tensor *const *model = binding->model.tensor;
     for (int s = 0; s < LP_N_SLOTS; s++)
@@ -198,7 +205,7 @@ void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
         for (int s = 0; s < LP_N_SLOTS; s++)
             if (binding->blocks[l].tensor[s])
                 add_tensor(h, &a, (enum lp_slot)s, binding->blocks[l].tensor[s], out);
-        add_attention(h, &a, l, kv_value_bytes, out);
+        add_attention(h, &a, l, kv_type, out);
     }
 }
 

@@ -27,11 +27,11 @@ struct lp_cost {
     double float_madds;  // by float weights, and with cached rows where not
 };
 
-// Adds the step's cost to *out, without drafts. kv_value_bytes: of one cached value. The experts
+// Adds the step's cost to *out, without drafts. kv_type: of the cache. The experts
 // that several rows touch are those expected of a router without preference: n_experts * (1 - (1 -
 // n_used / n_experts)^n_rows).
 void lp_cost_step(const struct lp_hparams *h, const struct lp_binding *binding,
-                  const struct lp_cost_work *work, double kv_value_bytes, struct lp_cost *out);
+                  const struct lp_cost_work *work, lp_type kv_type, struct lp_cost *out);
 
 // Bytes of the tensors that are copied to float32 at load (placement.c), rotary frequencies and the
 // MTP layer's included.

@@ -158,6 +158,7 @@ void lp_model_kv_layers(const struct lp_model *m, bool with_mtp, struct lp_kv_la
         if (!lp_shard_has_layer(m, l)) continue;
         if (h->arch->attention == LP_ATTENTION_MLA) {
             out[l].width[LP_KV_LATENT] = h->latent + h->rope_dim;
+            out[l].rope = h->rope_dim;
             if (h->top_k && h->index_role[l] == LP_INDEXER_FULL)
                 out[l].width[LP_KV_INDEX] = h->index_width;
         } else {

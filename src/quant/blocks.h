@@ -60,7 +60,8 @@ struct lp_block_nvfp4 { uint8_t d[4]; uint8_t qs[32]; } LP_BLOCK_PACKED;
 struct lp_block_q1_0 { uint16_t d; uint8_t qs[16]; } LP_BLOCK_PACKED;
 // qs[i] = | v(4i+3) | v(4i+2) | v(4i+1) | v(4i) |, two bits each: d (q - 1)
 struct lp_block_q2_0 { uint16_t d; uint8_t qs[16]; } LP_BLOCK_PACKED;
-// One row segment of an FP8 checkpoint with the scale of its 128 x 128 block: y = d E4M3(q)
+// One row segment of an FP8 checkpoint with the scale of its 128 x 128 block, or 128 values of a row of an
+// FP8 cache: y = d E4M3(q)
 struct lp_block_f8_e4m3 { float d; uint8_t q[128]; } LP_BLOCK_PACKED;
 
 LP_BLOCK_CHECK(lp_block_f8_e4m3, F8_E4M3);
@@ -256,6 +257,26 @@ static inline float lp_blocks_e4m3(uint8_t b) {
     bits |= sign;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+// The nearest E4M3 byte, of two equally near the one with an even mantissa; +-448 for all that is
+// larger, NaN for NaN. Without branches, so that a loop over it can be made of vectors.
+static inline uint8_t lp_blocks_to_e4m3(float value) {
+    uint32_t bits, size, low, normal;
+    memcpy(&bits, &value, sizeof bits);
+    size = bits & 0x7fffffffu;
+    const bool nan = size > 0x7f800000u;
+    size = size < 0x43e00000u ? size : 0x43e00000u; // 448
+    // From 2^-6 on: three of the 23 bits stay, and a carry moves on into the exponent.
+    normal = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3);
+    // Below: steps of 2^-9, which are the last bit of floats from 2^14 on.
+    memcpy(&value, &size, sizeof value);
+    value += 0x1p14f;
+    memcpy(&low, &value, sizeof low);
+    low -= 0x46800000u;
+    uint32_t byte = size < 0x3c800000u ? low : normal;
+    byte = nan ? 0x7f : byte;
+    return (uint8_t)(byte | (bits >> 24 & 0x80));
 }
 
 #endif

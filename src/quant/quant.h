@@ -13,7 +13,7 @@
 #include "base/status.h"
 
 // id in GGUF files, name, values per block, bytes per block. F8_E4M3 is in memory only (folders of
-// FP8 weights that are run in place): no file holds it, and the reader refuses its id.
+// FP8 weights that are run in place, and an FP8 cache): no file holds it, and the reader refuses its id.
 #define LP_TYPE_LIST(X)                                                                            \
     X(F32, 0, 1, 4)                                                                                \
     X(F16, 1, 1, 2)                                                                                \
@@ -70,7 +70,7 @@ struct lp_type_info {
     void (*dequant)(const void *blocks, float *out, size_t n);
     // n float32 values to blocks, with the format's reference rounding. NULL where limpid has no
     // quantiser (all but F32, F16, BF16, Q8_0, Q8_1, Q8_K, Q4_0, Q5_0, Q4_K, Q5_K, Q6_K, IQ4_NL,
-    // IQ4_XS).
+    // IQ4_XS, F8_E4M3).
     void (*quantize)(const float *in, void *blocks, size_t n);
 };
 

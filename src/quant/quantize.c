@@ -64,6 +64,27 @@ void lp_quantize_q8_1(const float *in, void *blocks, size_t n) {
     }
 }
 
+// The largest magnitude becomes 448. Dividing by the rounded scale, and correctly, takes the scale's own
+// rounding out of the result; where the scale is so small that it has lost digits, values past 448 stay
+// there. A scale that is zero makes zeros.
+void lp_quantize_f8_e4m3(const float *in, void *blocks, size_t n) {
+    struct lp_block_f8_e4m3 *b = blocks;
+    for (size_t i = 0; i < n / 128; i++, b++, in += 128) {
+        float largest = 0.0f;
+        bool finite = true;
+        for (int j = 0; j < 128; j++) {
+            finite &= isfinite(in[j]) != 0;
+            largest = fabsf(in[j]) > largest ? fabsf(in[j]) : largest;
+        }
+        const float d = largest / 448.0f;
+        b->d = finite ? d : NAN;
+        if (!finite || d == 0)
+            memset(b->q, 0, sizeof b->q);
+        else
+            for (int j = 0; j < 128; j++) b->q[j] = lp_blocks_to_e4m3(in[j] / d);
+    }
+}
+
 // The value of largest magnitude (the first on ties) becomes exactly -127.
 void lp_quantize_q8_k(const float *in, void *blocks, size_t n) {
     struct lp_block_q8_k *b = blocks;

@@ -4,7 +4,7 @@
 // Damage stays visible: a block with a NaN or an infinity among its values gets a NaN scale and
 // zero integers, and a scale past the range of f16 becomes infinite; lp_type_find_nonfinite finds
 // both. F32, F16 and BF16 keep the value itself. A block whose values are below half of the
-// smallest f16 (3e-8; Q8_0 and Q8_1: 127 times that; Q8_K: 4e-37) becomes all zero.
+// smallest f16 (3e-8; Q8_0 and Q8_1: 127 times that; Q8_K: 4e-37; F8_E4M3: 3e-43) becomes all zero.
 #ifndef LP_QUANT_QUANTIZE_H
 #define LP_QUANT_QUANTIZE_H
 
@@ -18,6 +18,7 @@ LP_QUANTIZE_DECLARE(bf16);
 LP_QUANTIZE_DECLARE(q8_0);
 LP_QUANTIZE_DECLARE(q8_1);
 LP_QUANTIZE_DECLARE(q8_k);
+LP_QUANTIZE_DECLARE(f8_e4m3);
 // Search for the scales of least squared error (quantize_search.c)
 LP_QUANTIZE_DECLARE(q4_0);
 LP_QUANTIZE_DECLARE(q5_0);

@@ -25,7 +25,7 @@
 #define MAX_ANSWER 48
 #define MAX_PROMPT 420
 #define MAX_ACTIVE 24
-#define N_KV_TYPES 4
+#define N_KV_TYPES 5
 #define N_MODELS 2
 #define N_FOR_COVERAGE 40 // with that many schedules each kind of event must have been met
 
@@ -51,7 +51,7 @@ struct active {
     int cancel_after; // events; -1 = never
 };
 
-static const char *const KV_TYPES[N_KV_TYPES] = {"f32", "f16", "bf16", "q8_0"};
+static const char *const KV_TYPES[N_KV_TYPES] = {"f32", "f16", "bf16", "q8_0", "fp8"};
 static int kv_types[N_KV_TYPES], n_kv_types; // those that the model takes
 static limpid_model *models[N_MODELS];       // the same, with 1 and 2 threads
 static limpid_ranks *ranks;                  // that run them together; NULL: this process alone
@@ -120,7 +120,7 @@ static void take(struct answer *a, const limpid_event *e) {
     if (e->kind == LIMPID_EVENT_DONE) a->done = true;
 }
 
-// A block of q8_0 is 32 values: it needs rows of whole blocks.
+// A block of q8_0 is 32 values, one of fp8 128: they need rows of whole blocks.
 static void find_kv_types(void) {
     for (int kv = 0; kv < N_KV_TYPES; kv++) {
         limpid_error err;
@@ -131,7 +131,7 @@ static void find_kv_types(void) {
         if (!limpid_engine_new(&engine, models[0], &o, &err)) {
             limpid_engine_free(engine, NULL);
             kv_types[n_kv_types++] = kv;
-        } else if (strcmp(KV_TYPES[kv], "q8_0") != 0 || !strstr(err.text, " of 32 values")) {
+        } else if (kv < 3 || !strstr(err.text, kv == 3 ? " of 32 values" : " of 128 values")) {
             fail("engine", err.text);
         }
     }
@@ -326,16 +326,17 @@ int main(int argc, char **argv) {
     find_kv_types();
     int n = atoi(argv[2]);
     for (int i = 0; i < n; i++) run_schedule();
-    printf("%d schedules (KV f32 %llu, f16 %llu, bf16 %llu, q8_0 %llu), %llu requests (%llu "
-           "cancelled), %llu steps: %llu pre-emptions, %llu prompt tokens from cache, %llu of them "
-           "from disk, %llu of %llu drafts accepted, %llu sparse spans: all equal\n",
-           n, (unsigned long long)seen.kv[0], (unsigned long long)seen.kv[1],
-           (unsigned long long)seen.kv[2], (unsigned long long)seen.kv[3],
-           (unsigned long long)seen.requests, (unsigned long long)seen.cancelled,
-           (unsigned long long)seen.steps, (unsigned long long)seen.preempted,
-           (unsigned long long)seen.cached, (unsigned long long)seen.from_disk,
-           (unsigned long long)seen.accepted, (unsigned long long)seen.drafted,
-           (unsigned long long)seen.sparse);
+    printf(
+        "%d schedules (KV f32 %llu, f16 %llu, bf16 %llu, q8_0 %llu, fp8 %llu), %llu requests (%llu "
+        "cancelled), %llu steps: %llu pre-emptions, %llu prompt tokens from cache, %llu of them "
+        "from disk, %llu of %llu drafts accepted, %llu sparse spans: all equal\n",
+        n, (unsigned long long)seen.kv[0], (unsigned long long)seen.kv[1],
+        (unsigned long long)seen.kv[2], (unsigned long long)seen.kv[3],
+        (unsigned long long)seen.kv[4], (unsigned long long)seen.requests,
+        (unsigned long long)seen.cancelled, (unsigned long long)seen.steps,
+        (unsigned long long)seen.preempted, (unsigned long long)seen.cached,
+        (unsigned long long)seen.from_disk, (unsigned long long)seen.accepted,
+        (unsigned long long)seen.drafted, (unsigned long long)seen.sparse);
     if (n >= N_FOR_COVERAGE) check_coverage(is_trained);
     for (int i = 0; i < N_MODELS; i++) limpid_model_close(models[i]);
     limpid_ranks_leave(ranks);

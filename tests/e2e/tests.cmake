@@ -17,6 +17,7 @@ function(lp_e2e name timeout_s)
 endfunction()
 
 lp_e2e(golden 1800)
+lp_e2e(kv_fp8 900)
 lp_e2e(fused_kv_b 900)
 lp_e2e(convert 900)
 lp_e2e(bad_folders 600)

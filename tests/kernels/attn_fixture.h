@@ -140,17 +140,18 @@ static inline unsigned char *cache_row(const struct cache *c, int64_t pos) {
 
 // n rows of x [n, width] in shuffled pages, position p in slot p + slot_offset; all bytes that belong
 // to no row are 0xff (NaN), and with pages of 7 the rows have a gap between them. Rounds x to the
-// cache's type, so that it can serve a formula.
-static inline struct cache new_cache_at(struct lp_rng *rng, float *x, int64_t n, int32_t width,
-                                        lp_type type, int32_t page_tokens, int32_t slot_offset) {
+// cache's type, so that it can serve a formula. n_tail: of lp_cache_view, where the type is F8_E4M3.
+static inline struct cache new_cache_tail(struct lp_rng *rng, float *x, int64_t n, int32_t width,
+                                          int32_t n_tail, lp_type type, int32_t page_tokens,
+                                          int32_t slot_offset) {
     struct cache c = {0};
-    const struct lp_type_info *info = lp_type_info(type);
+    if (type != LP_TYPE_F8_E4M3) n_tail = 0;
     int32_t n_pages = (int32_t)((n + slot_offset + page_tokens - 1) / page_tokens);
     int32_t n_slots = n_pages + 2;
-    uint64_t row_bytes = 0;
-    assert_true(lp_type_row_bytes(type, (uint64_t)width, &row_bytes));
+    size_t row_bytes = 0;
+    assert_true(lp_cache_row_bytes(type, width, n_tail, &row_bytes));
     if (page_tokens == 7) row_bytes += 4;
-    size_t page_bytes = (size_t)row_bytes * (size_t)page_tokens + 8;
+    size_t page_bytes = row_bytes * (size_t)page_tokens + 8;
     c.pages = new_array(n_slots, sizeof *c.pages);
     c.block = new_array(n_slots, page_bytes);
     memset(c.block, 0xff, (size_t)n_slots * page_bytes);
@@ -165,19 +166,37 @@ static inline struct cache new_cache_at(struct lp_rng *rng, float *x, int64_t n,
                                     .width = width,
                                     .page_tokens = page_tokens,
                                     .slot_offset = slot_offset,
-                                    .row_bytes = (size_t)row_bytes,
+                                    .n_tail = n_tail,
+                                    .row_bytes = row_bytes,
                                     .page_bytes = page_bytes,
                                     .pages = c.pages};
     for (int64_t s = 0; s < n; s++) {
         unsigned char *row = cache_row(&c, s);
-        info->quantize(x + s * width, row, (size_t)width);
-        info->dequant(row, x + s * width, (size_t)width);
+        lp_cache_row_write(&c.view, x + s * width, row);
+        lp_cache_row_read(&c.view, row, x + s * width);
     }
     return c;
+}
+static inline struct cache new_cache_at(struct lp_rng *rng, float *x, int64_t n, int32_t width,
+                                        lp_type type, int32_t page_tokens, int32_t slot_offset) {
+    return new_cache_tail(rng, x, n, width, 0, type, page_tokens, slot_offset);
 }
 static inline struct cache new_cache(struct lp_rng *rng, float *x, int64_t n, int32_t width,
                                      lp_type type, int32_t page_tokens) {
     return new_cache_at(rng, x, n, width, type, page_tokens, 0);
+}
+// The same rows, byte for byte, in other pages.
+static inline struct cache moved_cache(struct lp_rng *rng, const struct cache *from, int64_t n,
+                                       int32_t page_tokens, int32_t slot_offset) {
+    const struct lp_cache_view *v = &from->view;
+    float *x = new_array(n * v->width, sizeof *x);
+    struct cache c =
+        new_cache_tail(rng, x, n, v->width, v->n_tail, v->type, page_tokens, slot_offset);
+    size_t row_bytes = 0;
+    assert_true(lp_cache_row_bytes(v->type, v->width, v->n_tail, &row_bytes));
+    for (int64_t s = 0; s < n; s++) memcpy(cache_row(&c, s), cache_row(from, s), row_bytes);
+    lp_free(x);
+    return c;
 }
 static inline void free_cache(struct cache *c) {
     lp_free(c->pages);

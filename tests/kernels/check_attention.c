@@ -16,6 +16,9 @@ static const struct mla_case mla_cases[] = {
     {6, 512, 64, 192, 256, 90, 33, 64, LP_TYPE_Q8_0, 0, true, false},
     {20, 512, 64, 192, 256, 150, 2, 64, LP_TYPE_Q8_0, 100, false, false},
     {7, 96, 32, 64, 64, 40, 150, 64, LP_TYPE_Q8_0, 0, false, false},
+    {6, 512, 64, 192, 256, 90, 33, 64, LP_TYPE_F8_E4M3, 0, true, false},
+    {20, 512, 64, 192, 256, 150, 2, 64, LP_TYPE_F8_E4M3, 100, false, false},
+    {7, 128, 10, 64, 64, 40, 150, 64, LP_TYPE_F8_E4M3, 0, false, false},
 #if !defined(TESTS_EMULATED) // for kernels that ARM has not; minutes there
     // heads that fill a tile of 64, or leave room for other queries; contexts of several segments
     {64, 512, 64, 8, 8, 600, 2, 64, LP_TYPE_F16, 0, false, false},
@@ -28,6 +31,13 @@ static const struct mla_case mla_cases[] = {
     {2, 512, 64, 192, 256, 63, 70, 64, LP_TYPE_Q8_0, 0, true, true},
     {2, 64, 2, 64, 64, 0, 130, 64, LP_TYPE_F16, 0, true, true},
     {2, 512, 64, 128, 128, 120, 33, 64, LP_TYPE_F16, 90, true, true},
+    {64, 512, 64, 8, 8, 600, 2, 64, LP_TYPE_F8_E4M3, 0, false, false},
+    {16, 512, 64, 8, 8, 1020, 6, 64, LP_TYPE_F8_E4M3, 0, false, false},
+    {9, 512, 64, 8, 8, 508, 8, 7, LP_TYPE_F8_E4M3, 0, false, false},
+    {70, 512, 64, 8, 8, 1500, 2, 64, LP_TYPE_F8_E4M3, 1200, false, false},
+    {2, 512, 64, 128, 128, 70, 200, 64, LP_TYPE_F8_E4M3, 0, true, true},
+    {3, 512, 64, 192, 256, 300, 5, 7, LP_TYPE_F8_E4M3, 0, false, true},
+    {2, 512, 64, 192, 256, 63, 70, 64, LP_TYPE_F8_E4M3, 0, true, true},
 #endif
 };
 #define N_MLA (sizeof mla_cases / sizeof mla_cases[0])
@@ -166,6 +176,8 @@ static void test_mla_crowd(void **state) {
         {3, 512, 64, 8, 8, 1100, 5, 64, LP_TYPE_F16, 0, false, false},
 #if !defined(TESTS_EMULATED)
         {33, 512, 64, 8, 8, 1100, 100, 64, LP_TYPE_F16, 0, false, false},
+        {33, 512, 64, 8, 8, 1100, 130, 64, LP_TYPE_F8_E4M3, 0, false, false},
+        {16, 512, 64, 8, 8, 1100, 130, 64, LP_TYPE_F8_E4M3, 200, false, false},
         {1, 512, 64, 8, 8, 65534, 4, 64, LP_TYPE_F16, 0, false,
          false}, // 128 segments of 512, then 65 of 1024 (cuda)
 #endif
@@ -257,11 +269,18 @@ static void test_mla_nonfinite(void **state) {
 }
 
 static const struct gqa_case gqa_cases[] = {
-    {1, 1, 1, 1, 0, 1, 1, LP_TYPE_F32},          {4, 2, 16, 16, 0, 33, 7, LP_TYPE_F16},
-    {6, 6, 13, 21, 70, 7, 64, LP_TYPE_BF16},     {32, 4, 128, 128, 100, 2, 64, LP_TYPE_F16},
-    {70, 1, 33, 17, 63, 3, 7, LP_TYPE_F32},      {8, 2, 64, 64, 3000, 2, 64, LP_TYPE_F16},
-    {2, 1, 8, 8, 32765, 5, 64, LP_TYPE_BF16},    {2, 1, 600, 520, 20, 3, 7, LP_TYPE_F32},
-    {32, 4, 128, 128, 100, 2, 64, LP_TYPE_Q8_0}, {4, 2, 96, 32, 1030, 20, 7, LP_TYPE_Q8_0},
+    {1, 1, 1, 1, 0, 1, 1, LP_TYPE_F32},
+    {4, 2, 16, 16, 0, 33, 7, LP_TYPE_F16},
+    {6, 6, 13, 21, 70, 7, 64, LP_TYPE_BF16},
+    {32, 4, 128, 128, 100, 2, 64, LP_TYPE_F16},
+    {70, 1, 33, 17, 63, 3, 7, LP_TYPE_F32},
+    {8, 2, 64, 64, 3000, 2, 64, LP_TYPE_F16},
+    {2, 1, 8, 8, 32765, 5, 64, LP_TYPE_BF16},
+    {2, 1, 600, 520, 20, 3, 7, LP_TYPE_F32},
+    {32, 4, 128, 128, 100, 2, 64, LP_TYPE_Q8_0},
+    {4, 2, 96, 32, 1030, 20, 7, LP_TYPE_Q8_0},
+    {32, 4, 128, 128, 100, 2, 64, LP_TYPE_F8_E4M3},
+    {4, 2, 256, 128, 1030, 20, 7, LP_TYPE_F8_E4M3},
 };
 
 static void check_gqa_case(const struct gqa_case *c, uint64_t seed) {
@@ -283,7 +302,7 @@ static void check_gqa_case(const struct gqa_case *c, uint64_t seed) {
         assert_close(out[i], expected, n, stride, stride - 5, "gqa");
     }
     for (int i = 2; i <= N_SAME; i++) assert_same_bits(out[i], out[1], n * stride, "threads");
-    struct cache old = g.k, k = new_cache(&rng, g.k_rows, g.n_keys, old.view.width, c->type, 5);
+    struct cache old = g.k, k = moved_cache(&rng, &old, g.n_keys, 5, 0);
     g.k = k; // another page layout for the keys alone, and one query a call
     for (int64_t q = 0; q < n; q++) gqa(d.dev[1 + (int)(q % N_SAME)], &g, q, 1, chunked);
     assert_same_bits(chunked, out[1], n * stride, "chunks");

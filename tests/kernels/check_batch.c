@@ -25,7 +25,7 @@ static void fill(struct pool *p, struct lp_rng *rng, int32_t width, lp_type type
     int64_t n_pages = 0, row = 0;
     for (int i = 0; i < N_SEQUENCES; i++) n_pages += (lengths[i] + slot_offset + PAGE - 1) / PAGE;
     p->rows = random_floats(rng, n_pages * PAGE * width, 1.0f);
-    p->cache = new_cache(rng, p->rows, n_pages * PAGE, width, type, PAGE);
+    p->cache = new_cache_tail(rng, p->rows, n_pages * PAGE, width, width % 128, type, PAGE, 0);
     p->cache.view.slot_offset = slot_offset;
     const int32_t *next = p->cache.pages;
     for (int i = 0; i < N_SEQUENCES; i++) {
@@ -168,25 +168,30 @@ static void test_absorbed(void **state) {
     check_absorbed(512, 64, LP_TYPE_F16, 1, false);
     check_absorbed(512, 64, LP_TYPE_BF16, 0, false);
     check_absorbed(512, 64, LP_TYPE_BF16, 0, true);
+    check_absorbed(256, 16, LP_TYPE_F8_E4M3, 1, true);
+    check_absorbed(512, 64, LP_TYPE_F8_E4M3, 1, false);
+    check_absorbed(512, 64, LP_TYPE_F8_E4M3, 0, true);
 }
 
 // ---- grouped-query attention
 
+enum { K_DIM = 128, V_DIM = 256 }; // of a head
+
 static void run_gqa(struct lp_device *dev, const struct pool *k, const struct pool *v,
                     const float *q, float *out, int sequence, int64_t row) {
     struct lp_cache_view keys = k->cache.view, values = v->cache.view;
-    struct lp_op_gqa op = {.q = q + row * 4 * 32,
-                           .q_stride = 4 * 32,
+    struct lp_op_gqa op = {.q = q + row * 4 * K_DIM,
+                           .q_stride = 4 * K_DIM,
                            .k = &keys,
                            .v = &values,
                            .visible = {.n_queries = N_ROWS, .batch = &k->batch},
                            .n_heads = 4,
                            .n_kv_heads = 2,
-                           .head_dim = 32,
-                           .v_dim = 64,
+                           .head_dim = K_DIM,
+                           .v_dim = V_DIM,
                            .scale = 0.2f,
-                           .out = out + row * 4 * 64,
-                           .out_stride = 4 * 64};
+                           .out = out + row * 4 * V_DIM,
+                           .out_stride = 4 * V_DIM};
     if (sequence >= 0) {
         keys = view_of(k, sequence);
         values = view_of(v, sequence);
@@ -197,28 +202,28 @@ static void run_gqa(struct lp_device *dev, const struct pool *k, const struct po
 
 static void test_gqa(void **state) {
     (void)state;
-    const lp_type types[] = {LP_TYPE_F32, LP_TYPE_BF16, LP_TYPE_Q8_0};
+    const lp_type types[] = {LP_TYPE_F32, LP_TYPE_BF16, LP_TYPE_Q8_0, LP_TYPE_F8_E4M3};
     struct lp_rng rng;
     struct devices d;
     lp_rng_init(&rng, 8);
     open_for(&d, 48, 16);
-    float *q = random_floats(&rng, N_ROWS * 4 * 32, 0.5f);
-    for (int t = 0; t < 3; t++) {
+    float *q = random_floats(&rng, N_ROWS * 4 * K_DIM, 0.5f);
+    for (int t = 0; t < 4; t++) {
         struct pool k, v;
-        fill(&k, &rng, 2 * 32, types[t], 0);
-        fill(&v, &rng, 2 * 64, types[t], 0);
+        fill(&k, &rng, 2 * K_DIM, types[t], 0);
+        fill(&v, &rng, 2 * V_DIM, types[t], 0);
         memcpy(v.cache.pages, k.cache.pages, // a sequence has one list of pages
                sizeof *k.cache.pages *
                    (size_t)(k.of_sequence[N_SEQUENCES - 1] - k.cache.pages + 1));
         for (int i = 0; i < N_DEVICES; i++) {
-            float *out = new_output(N_ROWS, 4 * 64), *alone = new_output(N_ROWS, 4 * 64);
+            float *out = new_output(N_ROWS, 4 * V_DIM), *alone = new_output(N_ROWS, 4 * V_DIM);
             int64_t row = 0;
             if (d.dev[i]->backend->batches) {
                 run_gqa(d.dev[i], &k, &v, q, out, -1, 0);
                 for (int s = 0; s < N_SEQUENCES; row += n_rows_of[s++])
                     run_gqa(d.dev[i], &k, &v, q, alone, s, row);
-                assert_guards(out, N_ROWS, 4 * 64, 4 * 64);
-                assert_same_bits(out, alone, N_ROWS * 4 * 64, "a batch and each sequence alone");
+                assert_guards(out, N_ROWS, 4 * V_DIM, 4 * V_DIM);
+                assert_same_bits(out, alone, N_ROWS * 4 * V_DIM, "a batch and each sequence alone");
             }
             lp_free(out);
             lp_free(alone);
@@ -260,14 +265,14 @@ static void run_index(struct lp_device *dev, const struct pool *p, const float *
 
 static void test_index(void **state) {
     (void)state;
-    const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16};
+    const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_F8_E4M3};
     struct lp_rng rng;
     struct devices d;
     lp_rng_init(&rng, 9);
     open_for(&d, 48, 16);
     float *q = random_floats(&rng, N_ROWS * 16 * 128, 0.5f),
           *w = random_floats(&rng, N_ROWS * 16, 1.0f);
-    for (int t = 0; t < 3; t++) {
+    for (int t = 0; t < 4; t++) {
         struct pool p;
         fill(&p, &rng, 128, types[t], 0);
         for (int i = 0; i < N_DEVICES; i++) {
@@ -311,19 +316,20 @@ static void write_rows(struct lp_device *dev, const struct pool *p, const float 
 
 static void test_cache_write(void **state) {
     (void)state;
-    const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0};
+    enum { WIDTH = 160 };
+    const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0, LP_TYPE_F8_E4M3};
     struct lp_rng rng;
     struct devices d;
     open_for(&d, 48, 16);
-    for (int t = 0; t < 4; t++)
+    for (int t = 0; t < 5; t++)
         for (int i = 0; i < N_DEVICES; i++) {
             struct pool p[2];
             if (!d.dev[i]->backend->batches) continue;
             for (int k = 0; k < 2; k++) {
                 lp_rng_init(&rng, 10);
-                fill(&p[k], &rng, 96, types[t], t % 2);
+                fill(&p[k], &rng, WIDTH, types[t], t % 2);
             }
-            float *x = random_floats(&rng, N_ROWS * 99, 2.0f);
+            float *x = random_floats(&rng, N_ROWS * (WIDTH + 3), 2.0f);
             write_rows(d.dev[i], &p[0], x, false);
             write_rows(d.dev[i], &p[1], x, true);
             int64_t n_pages = p[0].of_sequence[N_SEQUENCES - 1] - p[0].cache.pages + 1;

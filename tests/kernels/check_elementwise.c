@@ -230,7 +230,13 @@ static void rounding_values(struct lp_rng *rng, lp_type type, float *x, int64_t 
         float high = is_bf16 ? lp_bf16_to_f32(half + 1) : lp_f16_to_f32(half + 1);
         bool finite = isfinite(low) && isfinite(high);
         x[i] = lp_rng_normal(rng);
-        if (type == LP_TYPE_Q8_0) {
+        if (type ==
+            LP_TYPE_F8_E4M3) { // blocks of a largest of 448, with ties; of any size; damaged
+            if (i % 300 < 256 && i / 300 % 3)
+                x[i] = (float)((int)(lp_rng_u64(rng) % 8192) - 4096) * 0x1p-6f;
+            if (i % 300 % 128 == 17 && i / 300 % 3) x[i] = 448.0f;
+            if (i % 3989 == 0) x[i] = low;
+        } else if (type == LP_TYPE_Q8_0) {
             if (i % 3 == 0) x[i] = (float)((int)(lp_rng_u64(rng) % 255) - 127) * 0.5f;
             if (i % 97 == 0) x[i] = 127.0f;
             if (i % 1009 == 0) x[i] = low;
@@ -243,34 +249,44 @@ static void rounding_values(struct lp_rng *rng, lp_type type, float *x, int64_t 
     }
 }
 
-// Rows of the cache, read by the type's definition: NaN where x is, else the bytes of x's rounding.
+// One piece of a row, a block or a value: NaN where x's rounding is, else its bytes.
+static void check_piece(const struct lp_type_info *info, const unsigned char *got,
+                        const unsigned char *want) {
+    float values[128];
+    info->dequant(want, values, info->block_values);
+    if (isnan(values[0])) {
+        info->dequant(got, values, info->block_values);
+        assert_true(isnan(values[0]));
+    } else
+        assert_memory_equal(got, want, info->block_bytes);
+}
+
+// A row of the cache, by the definition of its type.
 static void check_row(const struct cache *cache, int64_t pos, const float *x) {
-    const struct lp_type_info *info = lp_type_info(cache->view.type);
+    const struct lp_cache_view *view = &cache->view;
+    const struct lp_type_info *info = lp_type_info(view->type), *tail = lp_type_info(LP_TYPE_BF16);
     const unsigned char *row = cache_row(cache, pos);
-    unsigned char expected[64 * 4];
-    uint64_t row_bytes = 0;
-    assert_true(lp_type_row_bytes(info->id, (uint64_t)cache->view.width, &row_bytes));
-    info->quantize(x, expected, (size_t)cache->view.width);
-    for (uint64_t at = 0; at < row_bytes; at += info->block_bytes) {
-        float values[32];
-        info->dequant(expected + at, values, info->block_values);
-        if (isnan(values[0])) {
-            info->dequant(row + at, values, info->block_values);
-            assert_true(isnan(values[0]));
-        } else
-            assert_memory_equal(row + at, expected + at, info->block_bytes);
-    }
-    for (uint64_t gap = row_bytes; gap < cache->view.row_bytes; gap++)
-        assert_int_equal(row[gap], 0xff);
+    const int32_t n = view->width - view->n_tail;
+    unsigned char expected[300 * 4];
+    uint64_t n_bytes = 0;
+    assert_true(lp_type_row_bytes(info->id, (uint64_t)n, &n_bytes));
+    info->quantize(x, expected, (size_t)n);
+    for (uint64_t at = 0; at < n_bytes; at += info->block_bytes)
+        check_piece(info, row + at, expected + at);
+    tail->quantize(x + n, expected + n_bytes, (size_t)view->n_tail);
+    for (int32_t i = 0; i < view->n_tail; i++, n_bytes += 2)
+        check_piece(tail, row + n_bytes, expected + n_bytes);
+    for (uint64_t gap = n_bytes; gap < view->row_bytes; gap++) assert_int_equal(row[gap], 0xff);
 }
 
 static void check_cache_write(struct lp_device *dev, struct lp_rng *rng, lp_type type,
                               int32_t slot_offset) {
-    enum { ROWS = 40, FIRST = 3, STRIDE = 66 };
-    int32_t width = type == LP_TYPE_Q8_0 ? 64 : 37;
+    enum { ROWS = 40, FIRST = 3, STRIDE = 300 };
+    const bool f8 = type == LP_TYPE_F8_E4M3;
+    int32_t width = f8 ? 256 + 21 : type == LP_TYPE_Q8_0 ? 64 : 37;
     float *zero = new_array((ROWS + 5) * width, sizeof(float)), *x = new_array(ROWS * STRIDE, 4);
     rounding_values(rng, type, x, ROWS * STRIDE);
-    struct cache cache = new_cache_at(rng, zero, ROWS + 5, width, type, 7, slot_offset);
+    struct cache cache = new_cache_tail(rng, zero, ROWS + 5, width, 21, type, 7, slot_offset);
     struct lp_op_cache_write op = {&cache.view, x, STRIDE, FIRST, ROWS, NULL};
     dev->backend->cache_write(dev, &op);
     for (int64_t s = 0; s < ROWS + 5; s++) {
@@ -283,13 +299,14 @@ static void check_cache_write(struct lp_device *dev, struct lp_rng *rng, lp_type
 
 static void test_cache_write(void **state) {
     (void)state;
-    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0};
+    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0,
+                                    LP_TYPE_F8_E4M3};
     struct devices d;
-    struct lp_reserve need = {.n_rows = 40, .max_width = 64};
+    struct lp_reserve need = {.n_rows = 40, .max_width = 300};
     open_devices(&d, &need);
     struct lp_rng rng;
     lp_rng_init(&rng, 31);
-    for (int type = 0; type < 4; type++)
+    for (int type = 0; type < 5; type++)
         for (int k = 0; k < N_DEVICES; k++)
             for (int32_t slot_offset = 0; slot_offset < 2; slot_offset++)
                 check_cache_write(d.dev[k], &rng, types[type], slot_offset);

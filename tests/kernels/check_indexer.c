@@ -22,10 +22,15 @@ static const struct index_case cases[] = {
     {32, 128, 64, 300, 7, 64, LP_TYPE_Q8_0, false},
     {3, 32, 40, 30, 33, 7, LP_TYPE_Q8_0, false},
     {37, 100, 64, 300, 5, 64, LP_TYPE_F16, false},
-#if !defined(TESTS_EMULATED) // minutes there
+    {32, 128, 64, 300, 7, 64, LP_TYPE_F8_E4M3, false},
+    {3, 48, 40, 30, 33, 7, LP_TYPE_F8_E4M3, false}, // no whole blocks: BF16
+#if !defined(TESTS_EMULATED)                        // minutes there
     {32, 128, 512, 9000, 3, 64, LP_TYPE_F16, false},
     {64, 128, 300, 5000, 34, 64, LP_TYPE_BF16, false},
     {32, 128, 512, 6000, 3, 64, LP_TYPE_F16, true},
+    {64, 128, 300, 5000, 34, 64, LP_TYPE_F8_E4M3, false},
+    {5, 256, 512, 6000, 3, 7, LP_TYPE_F8_E4M3, true},
+    {32, 128, 512, 6000, 3, 64, LP_TYPE_F8_E4M3, true},
     {5, 130, 100, 3000, 3, 7, LP_TYPE_F32, true},
 #endif
 };
@@ -51,7 +56,8 @@ static void make_data(struct index_data *x, const struct index_case *c, struct l
 }
 
 static void place_keys(struct index_data *x, struct lp_rng *rng, int32_t page_tokens) {
-    x->keys = new_cache(rng, x->rows, x->n_keys, x->c.width, x->c.type, page_tokens);
+    x->keys = new_cache_tail(rng, x->rows, x->n_keys, x->c.width, x->c.width % 128 ? x->c.width : 0,
+                             x->c.type, page_tokens, 0);
 }
 
 // The same keys in pages that the backend keeps in its own form too, written over others, a few at a

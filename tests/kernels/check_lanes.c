@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cpu_features.h"
 #include "backend/cpu/cpu_lanes.h"
+#include "quant/blocks.h"
 
 static const struct lp_cpu_lanes *tables[3];
 static int n_tables;
@@ -206,6 +207,60 @@ static void test_q8_0_load(void **state) {
     }
 }
 
+// Every code under scales of every exponent that a cache can have, and a NaN; nothing behind them.
+static void test_f8_load(void **state) {
+    (void)state;
+    const struct lp_type_info *f8 = lp_type_info(LP_TYPE_F8_E4M3);
+    for (int i = 0; i < n_tables; i++) {
+        struct lp_rng rng;
+        lp_rng_init(&rng, 7);
+        for (int round = 0; round < 1000; round++) {
+            struct {
+                unsigned char skip; // rows may lie at any address
+                struct lp_block_f8_e4m3 b[2];
+            } LP_BLOCK_PACKED row;
+            float expected[256], out[258] = {[256] = 1.5f, [257] = 2.5f};
+            uint32_t bits = (uint32_t)(round % 247) << 23 | ((uint32_t)lp_rng_u64(&rng) & 0x7fffff);
+            for (int b = 0; b < 2; b++, bits = round % 9 ? bits ^ 0x5555 : 0x7fc00000u) {
+                memcpy(&row.b[b].d, &bits, sizeof bits);
+                for (int j = 0; j < 128; j++)
+                    row.b[b].q[j] =
+                        (uint8_t)(round % 2 ? (unsigned)(128 * b + j) : (unsigned)lp_rng_u64(&rng));
+            }
+            f8->dequant(row.b, expected, 256);
+            tables[i]->load(LP_TYPE_F8_E4M3, row.b, out, 256);
+            for (int j = 0; j < 256; j++)
+                if (!isnan(expected[j]))
+                    assert_same_bits(&out[j], &expected[j], 1, "load");
+                else
+                    assert_true(isnan(out[j]));
+            assert_true(out[256] == 1.5f && out[257] == 2.5f);
+        }
+    }
+}
+
+// The bytes of quant/quantize.c, of values of every size.
+static void test_f8_store(void **state) {
+    (void)state;
+    const struct lp_type_info *f8 = lp_type_info(LP_TYPE_F8_E4M3);
+    for (int i = 0; i < n_tables; i++) {
+        struct lp_rng rng;
+        lp_rng_init(&rng, 8);
+        for (int round = 0; round < 3000; round++) {
+            float x[256];
+            unsigned char expected[264], row[280];
+            const int from = round % 7;
+            for (int b = 0; b < 8; b++) q8_0_values(&rng, round * 8 + b, x + b * 32);
+            memset(row, 0x77, sizeof row);
+            f8->quantize(x, expected, 256);
+            tables[i]->store(LP_TYPE_F8_E4M3, x, row + from, 256);
+            assert_memory_equal(row + from, expected, 264);
+            for (int at = 0; at < 280; at++)
+                if (at < from || at >= from + 264) assert_int_equal(row[at], 0x77);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
@@ -214,6 +269,8 @@ int main(void) {
         cmocka_unit_test(test_relu_sum),
         cmocka_unit_test(test_q8_0_store),
         cmocka_unit_test(test_q8_0_load),
+        cmocka_unit_test(test_f8_load),
+        cmocka_unit_test(test_f8_store),
     };
     find_tables();
     return cmocka_run_group_tests_name("lanes", tests, NULL, NULL);

@@ -34,7 +34,7 @@ static struct lp_cost cost(const struct opened *o, int64_t n_past, int64_t n_row
                            int64_t n_logit_rows) {
     struct lp_cost c = {0};
     struct lp_cost_work work = {.n_past = n_past, .n_rows = n_rows, .n_logit_rows = n_logit_rows};
-    lp_cost_step(&o->h, &o->binding, &work, 2, &c);
+    lp_cost_step(&o->h, &o->binding, &work, LP_TYPE_F16, &c);
     return c;
 }
 
@@ -131,14 +131,40 @@ static void products_with_the_cache_have_their_own_peak(void **state) {
     struct lp_cost floats = {0}, ints = {0};
     struct lp_cost_work work = {.n_past = 31, .n_rows = 1};
     open_file(&o, GOLDEN("dsa_shared"));
-    lp_cost_step(&o.h, &o.binding, &work, 2, &floats);
+    lp_cost_step(&o.h, &o.binding, &work, LP_TYPE_F16, &floats);
     work.int16_attention = true;
-    lp_cost_step(&o.h, &o.binding, &work, 2, &ints);
+    lp_cost_step(&o.h, &o.binding, &work, LP_TYPE_F16, &ints);
     double attention = 8.0 * 16 * 4 * (2 * 32 + 16) + 4.0 * 32 * 12 * 64;
     assert_true(floats.int16_madds == 0);
     assert_true(ints.int16_madds == attention);
     assert_true(floats.float_madds - ints.float_madds == attention);
     assert_true(floats.int_madds == ints.int_madds);
+    close_file(&o);
+}
+
+// mini-glm-dsa: latents of 512 + 64 and indexer keys of 128 on each of 5 layers, top_k 256.
+// Bytes of rows: docs/numerics.md.
+static void cached_rows_count_what_they_take(void **state) {
+    (void)state;
+    static const struct {
+        lp_type type;
+        int bytes;
+    } rows[] = {{LP_TYPE_F32, 4 * 576},
+                {LP_TYPE_BF16, 2 * 576},
+                {LP_TYPE_Q8_0, 612},
+                {LP_TYPE_F8_E4M3, 656}};
+    struct opened o = {0};
+    struct lp_cost_work work = {.n_past = 99, .n_rows = 1};
+    open_file(&o, "models/mini-glm-dsa.gguf");
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct lp_cost c = {0};
+        lp_cost_step(&o.h, &o.binding, &work, rows[i].type, &c);
+        assert_true(c.cache_bytes == 100.0 * 5 * rows[i].bytes);
+    }
+    struct lp_cost c = {0};
+    work.n_past = 999; // 256 latents are read, and every key
+    lp_cost_step(&o.h, &o.binding, &work, LP_TYPE_F8_E4M3, &c);
+    assert_true(c.cache_bytes == 5.0 * (256 * 656 + 1000 * 132));
     close_file(&o);
 }
 
@@ -151,9 +177,9 @@ static void keys_made_inside_attention_are_told_apart(void **state) {
     struct lp_cost expanded = {0}, absorbed = {0};
     struct lp_cost_work work = {.n_past = 36, .n_rows = 64, .force = LP_ROUTE_EXPANDED};
     open_file(&o, "models/mini-glm-dsa.gguf");
-    lp_cost_step(&o.h, &o.binding, &work, 2, &expanded);
+    lp_cost_step(&o.h, &o.binding, &work, LP_TYPE_F16, &expanded);
     work.force = LP_ROUTE_ABSORBED;
-    lp_cost_step(&o.h, &o.binding, &work, 2, &absorbed);
+    lp_cost_step(&o.h, &o.binding, &work, LP_TYPE_F16, &absorbed);
     double a_key = 5.0 * 4 * (192 + 256) * 512;
     assert_true(expanded.up_int_madds == 100 * a_key);
     assert_true(absorbed.up_int_madds == 0);
@@ -168,6 +194,7 @@ int main(void) {
         cmocka_unit_test(copies_are_those_of_placement),
         cmocka_unit_test(tied_head_and_grouped_queries),
         cmocka_unit_test(products_with_the_cache_have_their_own_peak),
+        cmocka_unit_test(cached_rows_count_what_they_take),
         cmocka_unit_test(keys_made_inside_attention_are_told_apart)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -444,7 +444,7 @@ static void hits_of_every_length_equal_the_cold_run(void **state) {
 #ifdef __SANITIZE_ADDRESS__ // each takes a minute there
     static const char *const types[] = {"q8_0"};
 #else
-    static const char *const types[] = {"f32", "f16", "bf16", "q8_0"};
+    static const char *const types[] = {"f32", "f16", "bf16", "q8_0", "fp8"};
 #endif
     const int64_t n = limpid_model_get_info(model).top_k + LP_KV_PAGE_TOKENS + 9;
     assert_true(n > 2 * LP_KV_PAGE_TOKENS + 1);

@@ -2,7 +2,7 @@
 
 #include "base/alloc.h"
 #include "base/rng.h"
-#include "kv/pages.h"
+#include "kv/kv_types.h"
 
 static struct lp_device *device(void) {
     struct lp_device *dev;
@@ -226,6 +226,77 @@ static void q8_0_needs_whole_blocks(void **state) {
     lp_backend_ref.close(dev);
 }
 
+// The latents in blocks and their rotated part behind them; an indexer key in blocks where it is whole ones.
+static void fp8_rows_have_their_parts(void **state) {
+    (void)state;
+    struct lp_device *dev = device();
+    struct lp_kv *kv;
+    struct lp_err err;
+    struct lp_page_table none = {0};
+    const struct lp_kv_layer glm[3] = {{.width = {576, 128}, .rope = 64},
+                                       {.width = {128 + 10, 48}, .rope = 10},
+                                       {.width = {0, 0, 256, 128}}};
+    const size_t bytes[3][LP_KV_N_KINDS] = {{656, 132}, {132 + 20, 96}, {0, 0, 264, 132}};
+    const int32_t tails[3][LP_KV_N_KINDS] = {{64, 0}, {10, 48}, {0}};
+    assert_int_equal(lp_kv_new(&kv, dev, glm, 3, LP_TYPE_F8_E4M3, 100, &err), LP_OK);
+    size_t sum = 0;
+    for (int32_t l = 0; l < 3; l++)
+        for (int kind = 0; kind < LP_KV_N_KINDS; kind++) {
+            const struct lp_cache_view view = lp_kv_view(kv, l, (enum lp_kv_kind)kind, &none);
+            assert_int_equal(view.row_bytes, bytes[l][kind]);
+            assert_int_equal(view.n_tail, tails[l][kind]);
+            assert_int_equal(lp_kv_row_bytes(LP_TYPE_F8_E4M3, &glm[l], (enum lp_kv_kind)kind),
+                             bytes[l][kind]);
+            sum += bytes[l][kind];
+        }
+    assert_int_equal(lp_kv_token_bytes(kv), sum);
+    lp_kv_free(kv);
+    static const struct {
+        struct lp_kv_layer layer;
+        const char *says[4];
+    } refused[] = {
+        {{.width = {192 + 64}, .rope = 64}, {"FP8", "128", "latents of layer 0 have 192", "q8_0"}},
+        {{.width = {100 + 64}, .rope = 64}, {"FP8", "128", "latents of layer 0 have 100", "f16"}},
+        {{.width = {0, 0, 128, 64}}, {"FP8", "128", "values of layer 0 have 64", "q8_0"}}};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        assert_int_equal(lp_kv_new(&kv, dev, &refused[i].layer, 1, LP_TYPE_F8_E4M3, 100, &err),
+                         LP_STATUS_INVALID);
+        for (int k = 0; k < 4; k++) assert_non_null(strstr(err.text, refused[i].says[k]));
+    }
+    lp_backend_ref.close(dev);
+}
+
+static void types_have_names(void **state) {
+    (void)state;
+    static const struct {
+        const char *name, *title;
+        lp_type type;
+    } names[] = {{"f32", "F32", LP_TYPE_F32},
+                 {"f16", "F16", LP_TYPE_F16},
+                 {"bf16", "BF16", LP_TYPE_BF16},
+                 {"q8_0", "Q8_0", LP_TYPE_Q8_0},
+                 {"fp8", "FP8", LP_TYPE_F8_E4M3}};
+    lp_type type;
+    struct lp_err err;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        assert_true(lp_kv_type_parse(names[i].name, &type));
+        assert_int_equal(type, names[i].type);
+        assert_string_equal(lp_kv_type_name(type), names[i].title);
+        assert_true(lp_kv_type_supported(type));
+        assert_non_null(strstr(LP_KV_TYPE_NAMES, names[i].name));
+    }
+    assert_false(lp_kv_type_parse("f8_e4m3", &type) || lp_kv_type_parse("", &type));
+    assert_false(lp_kv_type_supported(LP_TYPE_Q4_0));
+    assert_string_equal(lp_kv_type_name(LP_TYPE_Q4_0), "(unknown)");
+    assert_int_equal(lp_kv_heads_check(LP_TYPE_F8_E4M3, 128, 256, &err), LP_OK);
+    assert_int_equal(lp_kv_heads_check(LP_TYPE_F8_E4M3, 64, 64, &err), LP_STATUS_UNSUPPORTED);
+    assert_string_equal(err.text, "KV type FP8 needs heads of a multiple of 128 values, this "
+                                  "model's have 64 and 64; use --kv q8_0");
+    assert_int_equal(lp_kv_heads_check(LP_TYPE_Q8_0, 80, 64, &err), LP_STATUS_UNSUPPORTED);
+    assert_string_equal(err.text, "KV type Q8_0 needs heads of a multiple of 32 values, this "
+                                  "model's have 80 and 64; use --kv f16");
+}
+
 // What a cache operation writes at a position is found in the slot behind it, over a page's border too.
 static void the_slot_offset_reaches_the_view(void **state) {
     (void)state;
@@ -404,6 +475,8 @@ int main(void) {
                                        cmocka_unit_test(pages_count_their_holders),
                                        cmocka_unit_test(a_page_moves_with_all_its_state),
                                        cmocka_unit_test(q8_0_needs_whole_blocks),
+                                       cmocka_unit_test(fp8_rows_have_their_parts),
+                                       cmocka_unit_test(types_have_names),
                                        cmocka_unit_test(the_slot_offset_reaches_the_view),
                                        cmocka_unit_test(appended_pages_belong_to_the_table),
                                        cmocka_unit_test(append_and_grow_without_memory),

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "quant/blocks.h"
 #include "quant/quant.h"
 #include "quant_vectors.h"
 
@@ -158,6 +159,116 @@ static void nan_and_infinity_show_in_the_scale(void **state) {
         }
 }
 
+// ---- F8_E4M3: sign, four bits of exponent (bias 7), three of mantissa; OCP 8-bit floating point, 2023
+
+static double e4m3_value(int code) { // of a code that is no NaN
+    const int exponent = code >> 3 & 15, mantissa = code & 7;
+    const double size = exponent ? ldexp(8 + mantissa, exponent - 10) : ldexp(mantissa, -9);
+    return code & 128 ? -size : size;
+}
+
+// By looking at all of them: of two equally near ones that with an even mantissa.
+static int nearest_e4m3(double x) {
+    int best = -1;
+    for (int sign = 0; sign < 256; sign += 128)
+        for (int size = 0; size < 127; size++) {
+            const int code = sign | size;
+            if ((code & 128) != (signbit(x) ? 128 : 0)) continue;
+            const double off = fabs(e4m3_value(code) - x);
+            const double best_off = best < 0 ? INFINITY : fabs(e4m3_value(best) - x);
+            if (off < best_off || (off == best_off && !(code & 1))) best = code;
+        }
+    return best;
+}
+
+static void check_e4m3(float x) {
+    const int got = lp_blocks_to_e4m3(x), want = nearest_e4m3((double)x);
+    if (got != want) fail_msg("%.9g becomes %#x, expected %#x", x, got, want);
+}
+
+static void e4m3_is_the_nearest_of_all_codes(void **state) {
+    (void)state;
+    struct lp_rng rng;
+    lp_rng_init(&rng, 8);
+    for (int code = 0; code < 256; code++) {
+        if ((code & 127) == 127) continue;
+        const float value = (float)e4m3_value(code);
+        assert_int_equal(lp_blocks_to_e4m3(value), code);
+        if ((code & 127) == 126) continue;
+        const float half = (float)(0.5 * (e4m3_value(code) + e4m3_value(code + 1)));
+        check_e4m3(half);
+        check_e4m3(nextafterf(half, 1000.0f));
+        check_e4m3(nextafterf(half, -1000.0f));
+    }
+    for (int i = 0; i < 20000; i++) check_e4m3(ldexpf(lp_rng_normal(&rng), i % 24 - 14));
+    static const float large[] = {448.0f, 449.0f, 464.0f, 480.0f, 1e30f, INFINITY, FLT_TRUE_MIN};
+    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
+        const float most = large[i] > 1 ? 448.0f : 0.0f;
+        assert_int_equal(lp_blocks_to_e4m3(large[i]), nearest_e4m3(most));
+        assert_int_equal(lp_blocks_to_e4m3(-large[i]), nearest_e4m3(-most));
+    }
+    assert_int_equal(lp_blocks_to_e4m3(NAN) & 127, 127);
+}
+
+static void f8_blocks_are_the_nearest_codes_of_their_scale(void **state) {
+    (void)state;
+    struct lp_rng rng;
+    lp_rng_init(&rng, 9);
+    for (int round = 0; round < 300; round++) {
+        float x[256], y[256];
+        struct lp_block_f8_e4m3 b[2];
+        const float size = ldexpf(1.0f, round % 240 - 120);
+        for (int i = 0; i < 256; i++) x[i] = size * lp_rng_normal(&rng) * (i % 5 ? 1.0f : 0.01f);
+        lp_type_info(LP_TYPE_F8_E4M3)->quantize(x, b, 256);
+        lp_type_info(LP_TYPE_F8_E4M3)->dequant(b, y, 256);
+        for (int k = 0; k < 2; k++) {
+            double largest = 0;
+            for (int i = 0; i < 128; i++) largest = fmax(largest, fabs((double)x[128 * k + i]));
+            assert_true(b[k].d == (float)(largest / 448));
+            for (int i = 0; i < 128; i++) {
+                const double exact = x[128 * k + i], d = b[k].d;
+                const double off = fabs(d * e4m3_value(b[k].q[i]) - exact);
+                const double least = fabs(d * e4m3_value(nearest_e4m3(exact / d)) - exact);
+                assert_true(off <= least + 1e-6 * fabs(exact));
+                // Half a step: 2^-4 of the value, or 2^-10 of the scale below 2^-6 of it.
+                assert_true(off <= fmax(fabs(exact) * 0x1p-4, d * 0x1p-10) * (1 + 1e-6));
+                assert_true(y[128 * k + i] == (float)(d * e4m3_value(b[k].q[i])));
+            }
+        }
+    }
+}
+
+static void f8_blocks_of_zeros_tiny_and_damaged_values(void **state) {
+    (void)state;
+    static const struct lp_block_f8_e4m3 zero = {0};
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    const struct lp_type_info *f8 = lp_type_info(LP_TYPE_F8_E4M3);
+    float x[256] = {0}, y[256];
+    struct lp_block_f8_e4m3 b[2];
+    memset(b, 0xff, sizeof b);
+    x[3] = -0.0f;
+    x[130] = FLT_TRUE_MIN; // whose scale is nothing
+    f8->quantize(x, b, 256);
+    assert_memory_equal(&b[0], &zero, sizeof zero);
+    assert_memory_equal(&b[1], &zero, sizeof zero);
+    for (int i = 0; i < 128; i++) x[i] = (float)(i - 64) * 1e-42f; // a scale of few digits
+    f8->quantize(x, b, 128);
+    f8->dequant(b, y, 128);
+    for (int i = 0; i < 128; i++) assert_true(fabsf(y[i] - x[i]) <= 0.07f * 64e-42f);
+    for (int k = 0; k < 3; k++) { // in: not finite; out: the whole block, and it alone
+        for (int i = 0; i < 256; i++) x[i] = (float)i;
+        x[70] = bad[k];
+        f8->quantize(x, b, 256);
+        f8->dequant(b, y, 256);
+        for (int i = 0; i < 256; i++) assert_int_equal(isnan(y[i]) != 0, i < 128);
+        assert_int_equal(lp_type_find_nonfinite(LP_TYPE_F8_E4M3, b, 256), 0);
+    }
+    x[70] = 3.4e38f;
+    f8->quantize(x, b, 128);
+    f8->dequant(b, y, 128);
+    assert_true(fabsf(y[70] / 3.4e38f - 1) < 1e-6f);
+}
+
 static void float_types(void **state) {
     (void)state;
     float x[N] = {1.0f, -65520.0f, 0x1p-25f, 1.0f + 0x1p-9f, NAN}, y[N];
@@ -182,6 +293,9 @@ int main(void) {
         cmocka_unit_test(values_below_the_scales_become_zero),
         cmocka_unit_test(huge_values_fit_q8_k_and_show_as_infinite_scale_elsewhere),
         cmocka_unit_test(nan_and_infinity_show_in_the_scale),
+        cmocka_unit_test(e4m3_is_the_nearest_of_all_codes),
+        cmocka_unit_test(f8_blocks_are_the_nearest_codes_of_their_scale),
+        cmocka_unit_test(f8_blocks_of_zeros_tiny_and_damaged_values),
         cmocka_unit_test(float_types),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -46,12 +46,12 @@ static limpid_model *open_with(const char *path, const limpid_model_options *o) 
 
 static void settings_that_change_bits_change_it(void **state) {
     (void)state;
-    static const char *const kvs[] = {"f32", "f16", "bf16", "q8_0"};
+    static const char *const kvs[] = {"f32", "f16", "bf16", "q8_0", "fp8"};
     static const char *const routes[] = {"expanded", "absorbed", "dense"};
     limpid_model *m = open_with(GOLDEN, NULL);
     limpid_engine_options o;
     n_prints = 0;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         o = limpid_engine_default_options();
         o.kv_type = kvs[i];
         add(fingerprint_of(m, &o), kvs[i]);

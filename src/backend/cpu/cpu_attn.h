@@ -41,10 +41,15 @@ static inline void lp_cpu_cache_fetch(const struct lp_cache_view *cache, int64_t
     for (size_t at = 0; at < cache->row_bytes; at += 64) __builtin_prefetch(row + at, 0, 3);
 }
 
-// The byte offset of value i in a row; of block types, i is the first of a block.
-static inline size_t lp_cpu_cache_offset(const struct lp_cache_view *cache, int32_t i) {
-    const struct lp_type_info *type = lp_type_info(cache->type);
-    return (size_t)i / type->block_values * type->block_bytes;
+// A row's values, [width]
+static inline void lp_cpu_cache_load(const struct lp_cpu_lanes *lanes,
+                                     const struct lp_cache_view *cache, const void *row,
+                                     float *out) {
+    const int32_t n = cache->width - cache->n_tail;
+    lanes->load(cache->type, row, out, (size_t)n);
+    if (cache->n_tail)
+        lanes->load(LP_TYPE_BF16, (const char *)row + lp_cache_offset(cache, n), out + n,
+                    (size_t)cache->n_tail);
 }
 
 static inline int64_t lp_cpu_visible_count(const struct lp_visible *v, int64_t query) {

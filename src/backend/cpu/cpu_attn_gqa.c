@@ -72,8 +72,8 @@ static void load_block(const struct gqa_job *job, struct worker_scratch *w, int6
                        int64_t key, int n_keys) {
     const struct lp_op_gqa *op = job->op;
     int64_t ld_key = lp_cpu_ld(op->head_dim), ld_value = lp_cpu_ld(op->v_dim);
-    size_t k_offset = lp_cpu_cache_offset(op->k, (int32_t)(kv_head * op->head_dim));
-    size_t v_offset = lp_cpu_cache_offset(op->v, (int32_t)(kv_head * op->v_dim));
+    size_t k_offset = lp_cache_offset(op->k, (int32_t)(kv_head * op->head_dim));
+    size_t v_offset = lp_cache_offset(op->v, (int32_t)(kv_head * op->v_dim));
     for (int i = 0; i < n_keys; i++) {
         job->lanes->load(op->k->type, (char *)lp_cpu_cache_row(op->k, key + i) + k_offset,
                          w->keys + i * ld_key, (size_t)op->head_dim);

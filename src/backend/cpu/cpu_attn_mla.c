@@ -180,8 +180,7 @@ static void attend_floats(const struct absorbed_job *job, struct worker_scratch 
     const int64_t ld = lp_cpu_ld(width), ld_scores = lp_cpu_ld(LP_CPU_KEY_BLOCK);
     int32_t n_visible[MAX_HEADS];
     for (int i = 0; i < n_keys; i++)
-        job->lanes->load(op->cache->type, key_row(job, part, at + i), w->keys + i * ld,
-                         (size_t)width);
+        lp_cpu_cache_load(job->lanes, op->cache, key_row(job, part, at + i), w->keys + i * ld);
     job->lanes->mul_nt(n_heads, n_keys, width, part->queries, ld, w->keys, ld, w->scores, ld_scores,
                        1);
     for (int i = 0; i < n_heads; i++) n_visible[i] = n_keys;

@@ -8,7 +8,7 @@
 // is attended by all queries of the tile. Expanding a block costs as much as attending it with
 // about 400 queries at the true sizes, so tiles are as long as the call allows.
 //
-// Where the cache is F16, BF16 or Q8_0, the matrices are quantised and no keys are selected, the products
+// Where the cache is rounded to 16 bits or fewer, the matrices are quantised and no keys are selected, the products
 // run on 16-bit whole numbers if the CPU has them (cpu_fixed16.h): the expansion of every key, and the
 // attention of the queries that see a block whole. A query that sees a part of a block attends it in float32, since a
 // column of values is rounded by all keys of the block (B2, A3).
@@ -213,8 +213,8 @@ static void expand_block(const struct expanded_job *job, struct worker_scratch *
     const struct lp_op_mla_expanded *op = job->op;
     const struct sizes *z = &job->sizes;
     for (int i = 0; i < n_keys; i++)
-        job->lanes->load(op->cache->type, lp_cpu_cache_row(op->cache, first_key + i),
-                         w->block + i * z->ld_row, (size_t)(op->latent + op->rope));
+        lp_cpu_cache_load(job->lanes, op->cache, lp_cpu_cache_row(op->cache, first_key + i),
+                          w->block + i * z->ld_row);
     if (job->fixed) {
         expand_fixed_block(job, w, n_keys);
         return;
@@ -384,8 +384,7 @@ static const struct lp_cpu_fixed16 *find_fixed(const struct lp_cpu_device *dev,
 // 16-bit products are for rows that are rounded anyhow (to float16, bfloat16 or 8 bits) and matrices whose
 // kernels may round. (A bfloat16 row so large that squares leave float32 becomes NaN.)
 static bool may_be_fixed(lp_type cache, lp_type weights) {
-    return (cache == LP_TYPE_F16 || cache == LP_TYPE_BF16 || cache == LP_TYPE_Q8_0) &&
-           lp_weight_may_round(weights);
+    return cache != LP_TYPE_F32 && lp_weight_may_round(weights);
 }
 
 const struct lp_cpu_fixed16 *lp_cpu_mla_fixed(const struct lp_cpu_device *dev, lp_type cache,

@@ -167,13 +167,22 @@ void lp_cpu_silu_mul(struct lp_device *dev, const struct lp_op_silu_mul *op) {
     run(dev, op, op->n_rows, op->width, (op->width + PIECE - 1) / PIECE, silu_pieces);
 }
 
+static void store_row(const struct lp_cpu_lanes *lanes, const struct lp_cache_view *cache,
+                      const float *x, void *row) {
+    const int32_t n = cache->width - cache->n_tail;
+    lanes->store(cache->type, x, row, (size_t)n);
+    if (cache->n_tail)
+        lanes->store(LP_TYPE_BF16, x + n, (char *)row + lp_cache_offset(cache, n),
+                     (size_t)cache->n_tail);
+}
+
 static void cache_rows(void *job_, int worker, int n_workers) {
     const struct row_job *job = job_;
     const struct lp_op_cache_write *op = job->op;
     int64_t t, end;
     for (range(job, worker, n_workers, &t, &end); t < end; t++) {
-        job->lanes->store(op->cache->type, op->x + t * op->x_stride,
-                          lp_cpu_cache_row(op->cache, op->first_pos + t), (size_t)op->cache->width);
+        store_row(job->lanes, op->cache, op->x + t * op->x_stride,
+                  lp_cpu_cache_row(op->cache, op->first_pos + t));
         if (op->cache->extra_offset) lp_cpu_index_keep(job->dev, op->cache, op->first_pos + t);
     }
 }

@@ -145,8 +145,8 @@ static void load_keys(const struct index_job *job, struct worker_scratch *w, con
             lp_cpu_cache_fetch(op->keys, first + i + AHEAD);
         else if (ids && i + AHEAD < n)
             lp_cpu_cache_fetch(op->keys, ids[i + AHEAD]);
-        job->lanes->load(op->keys->type, lp_cpu_cache_row(op->keys, ids ? ids[i] : first + i), row,
-                         (size_t)op->width);
+        lp_cpu_cache_load(job->lanes, op->keys,
+                          lp_cpu_cache_row(op->keys, ids ? ids[i] : first + i), row);
         memset(row + op->width, 0, (size_t)(padded - op->width) * sizeof *row);
     }
 }
@@ -435,7 +435,7 @@ void lp_cpu_index_keep(struct lp_cpu_device *dev, const struct lp_cache_view *ke
     float row[MAX_KEPT_WIDTH];
     const int64_t slot = pos + keys->slot_offset;
     const struct lp_cpu_sieve_block block = block_of_page(keys, slot / keys->page_tokens);
-    dev->lanes->load(keys->type, lp_cpu_cache_row(keys, pos), row, (size_t)keys->width);
+    lp_cpu_cache_load(dev->lanes, keys, lp_cpu_cache_row(keys, pos), row);
     memset(row + keys->width, 0,
            (size_t)(lp_cpu_sieve_width(keys->width) - keys->width) * sizeof *row);
     dev->sieve->pack_key(row, (int)(slot % keys->page_tokens), keys->width, &block);

@@ -44,7 +44,7 @@ struct lp_cpu_lanes {
     void (*scale)(float *x, size_t n, float factor);
     void (*silu_mul)(const float *gate, const float *up, float *y, size_t n); // y may be gate
 
-    // n values of a cache row of F32, F16, BF16 or Q8_0 (whole blocks) to float32, and back as the
+    // n values of a cache row of F32, F16, BF16, Q8_0 or F8_E4M3 (whole blocks) to float32, and back as the
     // type's quantiser does (quant/quantize.c): the same values and the same bytes, but for the
     // payload of a NaN.
     void (*load)(lp_type type, const void *row, float *out, size_t n);

@@ -7,7 +7,7 @@
 //   v_sum4(v, out)                              out[i] = v_sum(v[i]) for 4 vectors, the same bits
 //   v_exp(v)                                    exp(-inf) = 0, NaN stays
 //   transpose_block(in, ld_in, out, ld_out)     of 8 x 8 values
-//   load_f16 load_bf16 load_q8_0 store_f16 store_bf16 store_q8_0(p, out, n)
+//   load_f16 load_bf16 load_q8_0 load_f8 store_f16 store_bf16 store_q8_0(p, out, n)
 // The tiles are sized so that the sums stay in the vector registers, 16 or (with 16 lanes) 32: of
 // mul_nt 4 rows x 3 or 6 columns, of mul_nn 4 or 8 rows x 3 vectors, or 1 x 8.
 #include <math.h>
@@ -244,6 +244,8 @@ static void load(lp_type type, const void *row, float *out, size_t n) {
         load_bf16(row, out, n);
     else if (type == LP_TYPE_Q8_0)
         load_q8_0(row, out, n);
+    else if (type == LP_TYPE_F8_E4M3)
+        load_f8(row, out, n);
     else
         memcpy(out, row, n * sizeof *out);
 }
@@ -255,6 +257,8 @@ static void store(lp_type type, const float *in, void *row, size_t n) {
         store_bf16(in, row, n);
     else if (type == LP_TYPE_Q8_0)
         store_q8_0(in, row, n);
+    else if (type == LP_TYPE_F8_E4M3) // a loop that the compiler makes vectors of
+        lp_type_info(type)->quantize(in, row, n);
     else
         memcpy(row, in, n * sizeof *in);
 }

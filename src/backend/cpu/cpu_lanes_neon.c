@@ -149,6 +149,26 @@ static void load_q8_0(const void *row, float *out, size_t n) {
     }
 }
 
+// As in cpu_lanes_x86.h: the byte as a float16 is its value / 256.
+static inline float16x4_t e4m3_to_f16(int16x4_t byte_in_high_half) {
+    int16x4_t half = vand_s16(vshr_n_s16(byte_in_high_half, 1), vdup_n_s16((int16_t)0xbfff));
+    uint16x4_t is_nan = vceq_s16(vand_s16(half, vdup_n_s16(0x7fff)), vdup_n_s16(0x3f80));
+    uint16x4_t bits = vorr_u16(vreinterpret_u16_s16(half), vand_u16(is_nan, vdup_n_u16(0x7e00)));
+    return vreinterpret_f16_u16(bits);
+}
+
+static void load_f8(const void *row, float *out, size_t n) {
+    const struct lp_block_f8_e4m3 *block = row;
+    for (size_t i = 0; i < n; i += 128, block++) {
+        vf d = vdupq_n_f32(256.0f * block->d);
+        for (int j = 0; j < 128; j += 8) {
+            int16x8_t q = vreinterpretq_s16_u16(vshll_n_u8(vld1_u8(block->q + j), 8));
+            vst1q_f32(out + i + j, vmulq_f32(d, vcvt_f32_f16(e4m3_to_f16(vget_low_s16(q)))));
+            vst1q_f32(out + i + j + 4, vmulq_f32(d, vcvt_f32_f16(e4m3_to_f16(vget_high_s16(q)))));
+        }
+    }
+}
+
 // The largest magnitude of 32 values; NaN when one of them is not finite.
 static inline float magnitude_32(const float *x) {
     uint32x4_t best = vdupq_n_u32(0); // the bits order like the magnitudes, NaN above infinity

@@ -95,6 +95,10 @@ static void store_q8_0(const float *in, void *row, size_t n) {
     lp_type_info(LP_TYPE_Q8_0)->quantize(in, row, n);
 }
 
+static void load_f8(const void *row, float *out, size_t n) {
+    lp_type_info(LP_TYPE_F8_E4M3)->dequant(row, out, n);
+}
+
 #include "backend/cpu/cpu_lanes_body.h"
 
 LP_CPU_LANES_TABLE(plain);

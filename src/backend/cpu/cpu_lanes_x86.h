@@ -102,6 +102,30 @@ static void load_q8_0(const void *row, float *out, size_t n) {
     }
 }
 
+// A byte's exponent and mantissa, put into those of a float16, give its value / 256, subnormals included;
+// (256 d) (value / 256) is rounded once, as d value is. A cache's d is below 2^120, so 256 d is finite.
+static inline __m128i e4m3_to_f16(__m128i byte_in_high_half) {
+    const __m128i size = _mm_set1_epi16(0x7fff), nan = _mm_set1_epi16(0x3f80);
+    __m128i half =
+        _mm_and_si128(_mm_srai_epi16(byte_in_high_half, 1), _mm_set1_epi16((short)0xbfff));
+    __m128i is_nan = _mm_cmpeq_epi16(_mm_and_si128(half, size), nan);
+    return _mm_or_si128(half, _mm_and_si128(is_nan, _mm_set1_epi16(0x7e00)));
+}
+
+static void load_f8(const void *row, float *out, size_t n) {
+    const struct lp_block_f8_e4m3 *block = row;
+    for (size_t i = 0; i < n; i += 128, block++) {
+        __m256 d = _mm256_set1_ps(256.0f * block->d);
+        for (int j = 0; j < 128; j += 16) {
+            __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(block->q + j));
+            __m128i low = e4m3_to_f16(_mm_unpacklo_epi8(_mm_setzero_si128(), q));
+            __m128i high = e4m3_to_f16(_mm_unpackhi_epi8(_mm_setzero_si128(), q));
+            _mm256_storeu_ps(out + i + j, _mm256_mul_ps(d, _mm256_cvtph_ps(low)));
+            _mm256_storeu_ps(out + i + j + 8, _mm256_mul_ps(d, _mm256_cvtph_ps(high)));
+        }
+    }
+}
+
 // The largest magnitude of 32 values; NaN when one of them is not finite.
 static inline float magnitude_32(const float *x) {
     __m256 sign = _mm256_set1_ps(-0.0f), limit = _mm256_set1_ps(FLT_MAX);

@@ -275,7 +275,7 @@ static const struct lp_kernel lanes_candidates[] = {
 #define LANES_M 13
 #define LANES_N (9 * 16 + 5)
 #define LANES_K (2 * 16 + 7)
-#define LANES_BLOCK 64 // values of the cache row, whole blocks of each type
+#define LANES_BLOCK 128 // values of the cache row, whole blocks of each type
 
 struct lanes_data {
     float a[LANES_M * LANES_K], b[LANES_N * LANES_K], b_t[LANES_K * LANES_N];
@@ -331,7 +331,8 @@ static bool check_rows(const struct lp_cpu_lanes *lanes, struct lanes_data *d) {
 }
 
 static bool check_types(const struct lp_cpu_lanes *lanes, struct lanes_data *d) {
-    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0};
+    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0,
+                                    LP_TYPE_F8_E4M3};
     for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
         uint8_t rows[2][LANES_BLOCK * sizeof(float)] = {{0}};
         lp_cpu_lanes_plain.store(types[i], d->a, rows[0], LANES_BLOCK);

@@ -3,6 +3,7 @@
 // (float32 within a tile, double over tiles) is scaled when the largest score grows. Tiles are cut in
 // the list of visible keys, so a selection of all keys gives the bits of none.
 #include "backend/cuda/cuda_dequant.cuh"
+#include "backend/cuda/cuda_latent.h"
 #include "backend/cuda/cuda_prefill.h"
 
 #define TILE 64
@@ -20,6 +21,19 @@ template <> __device__ inline float element<LP_TYPE_BF16>(const uint8_t *row, in
 template <> __device__ inline float element<LP_TYPE_Q8_0>(const uint8_t *row, int i) {
     const struct lp_block_q8_0 *b = (const struct lp_block_q8_0 *)row + i / 32;
     return lp_cuda_f16(b->d) * (float)b->qs[i % 32];
+}
+
+template <> __device__ inline float element<LP_TYPE_F8_E4M3>(const uint8_t *row, int i) {
+    const struct lp_block_f8_e4m3 *b = (const struct lp_block_f8_e4m3 *)row + i / 128;
+    return b->d * lp_cuda_e4m3(b->q[i % 128]);
+}
+// Of a row that may have a tail
+template <int TYPE>
+static __device__ inline float element_of(const struct lp_cuda_cache &cache, const uint8_t *row,
+                                          int i) {
+    if (TYPE != LP_TYPE_F8_E4M3 || i < cache.n_blocked) return element<TYPE>(row, i);
+    return lp_cuda_bf16(lp_cuda_load_u16(
+        row + cache.n_blocked / 128 * sizeof(struct lp_block_f8_e4m3) + 2 * (i - cache.n_blocked)));
 }
 
 // ---- where a form has its keys and values
@@ -54,8 +68,12 @@ template <int TYPE> struct latent_keys {
         cache = lp_cuda_cache_for(cache, b, row);
     }
     __device__ place find(int, int64_t pos) const { return {lp_cuda_cache_row(cache, pos)}; }
-    __device__ float key(const place &p, int, int i) const { return element<TYPE>(p.row, i); }
-    __device__ float value(const place &p, int, int i) const { return element<TYPE>(p.row, i); }
+    __device__ float key(const place &p, int, int i) const {
+        return element_of<TYPE>(cache, p.row, i);
+    }
+    __device__ float value(const place &p, int, int i) const {
+        return element_of<TYPE>(cache, p.row, i);
+    }
 };
 
 struct expanded_keys {
@@ -215,8 +233,10 @@ void lp_cuda_gqa(struct lp_device *device, const struct lp_op_gqa *op) {
         gqa<LP_TYPE_F16>(dev, op);
     else if (op->k->type == LP_TYPE_BF16)
         gqa<LP_TYPE_BF16>(dev, op);
-    else
+    else if (op->k->type == LP_TYPE_Q8_0)
         gqa<LP_TYPE_Q8_0>(dev, op);
+    else
+        gqa<LP_TYPE_F8_E4M3>(dev, op);
 }
 
 // ---- absorbed MLA
@@ -252,8 +272,10 @@ void lp_cuda_mla_absorbed_plain(struct lp_device *device, const struct lp_op_mla
         absorbed<LP_TYPE_F16>(dev, op);
     else if (op->cache->type == LP_TYPE_BF16)
         absorbed<LP_TYPE_BF16>(dev, op);
-    else
+    else if (op->cache->type == LP_TYPE_Q8_0)
         absorbed<LP_TYPE_Q8_0>(dev, op);
+    else
+        absorbed<LP_TYPE_F8_E4M3>(dev, op);
 }
 
 // ---- expanded MLA: rows of the cache as float32, keys and values of a group of heads, attention
@@ -262,7 +284,8 @@ template <int TYPE>
 static __global__ void unpack_kernel(struct lp_cuda_cache cache, int64_t n_keys, float *out) {
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n_keys * cache.width) return;
-    out[i] = element<TYPE>(lp_cuda_cache_row(cache, i / cache.width), (int)(i % cache.width));
+    out[i] =
+        element_of<TYPE>(cache, lp_cuda_cache_row(cache, i / cache.width), (int)(i % cache.width));
 }
 
 static void unpack(struct lp_cuda_device *dev, const struct lp_cache_view *view, int64_t n_keys) {
@@ -276,8 +299,10 @@ static void unpack(struct lp_cuda_device *dev, const struct lp_cache_view *view,
         unpack_kernel<LP_TYPE_F16><<<blocks, LP_CUDA_THREADS, 0, stream>>>(cache, n_keys, out);
     else if (view->type == LP_TYPE_BF16)
         unpack_kernel<LP_TYPE_BF16><<<blocks, LP_CUDA_THREADS, 0, stream>>>(cache, n_keys, out);
-    else
+    else if (view->type == LP_TYPE_Q8_0)
         unpack_kernel<LP_TYPE_Q8_0><<<blocks, LP_CUDA_THREADS, 0, stream>>>(cache, n_keys, out);
+    else
+        unpack_kernel<LP_TYPE_F8_E4M3><<<blocks, LP_CUDA_THREADS, 0, stream>>>(cache, n_keys, out);
     LP_CUDA_LAUNCHED(dev, "mla_expanded (rows)");
 }
 
@@ -299,6 +324,26 @@ static void expand(struct lp_device *device, const struct lp_weight *w, bool tra
     lp_cuda_head_matmul_plain(device, &op); // 8 bits are too few for rows that the cache has in 16
 }
 
+static void attend_heads(struct lp_cuda_device *dev, const struct lp_op_mla_expanded *op,
+                         lp_cuda_prefill_start start) {
+    const int64_t most = dev->scratch.head_group_16;
+    for (int64_t first = 0; first < op->n_heads && !dev->error; first += most) {
+        const int64_t left = op->n_heads - first, n = left < most ? left : most;
+        if (lp_cuda_note(dev, lp_cuda_expand_heads(dev, op, first, n), "mla_expanded (heads)"))
+            lp_cuda_note(dev, lp_cuda_prefill_heads(dev, op, first, n, start), "mla_expanded");
+    }
+}
+
+// Rows of an FP8 cache, which every group of heads reads, as BF16 ones first.
+static void attend_widened(struct lp_cuda_device *dev, const struct lp_op_mla_expanded *op,
+                           lp_cuda_prefill_start start) {
+    struct lp_cache_view rows;
+    struct lp_op_mla_expanded of_rows = *op;
+    lp_cuda_widen(dev, op->cache, op->visible.first_pos + op->visible.n_queries, &rows);
+    of_rows.cache = &rows;
+    attend_heads(dev, &of_rows, start);
+}
+
 void lp_cuda_mla_expanded(struct lp_device *device, const struct lp_op_mla_expanded *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     const int64_t n_keys = op->visible.first_pos + op->visible.n_queries;
@@ -306,13 +351,12 @@ void lp_cuda_mla_expanded(struct lp_device *device, const struct lp_op_mla_expan
     const lp_cuda_prefill_start fast =
         lp_cuda_prefill_fits(op) ? lp_cuda_prefill_chosen(dev, op->cache->type) : NULL;
     if (dev->error || op->visible.n_queries == 0) return;
+    if (fast && op->cache->type == LP_TYPE_F8_E4M3) {
+        attend_widened(dev, op, fast);
+        return;
+    }
     if (fast) {
-        const int64_t most = dev->scratch.head_group_16;
-        for (int64_t first = 0; first < op->n_heads && !dev->error; first += most) {
-            const int64_t left = op->n_heads - first, n = left < most ? left : most;
-            if (lp_cuda_note(dev, lp_cuda_expand_heads(dev, op, first, n), "mla_expanded (heads)"))
-                lp_cuda_note(dev, lp_cuda_prefill_heads(dev, op, first, n, fast), "mla_expanded");
-        }
+        attend_heads(dev, op, fast);
         return;
     }
     unpack(dev, op->cache, n_keys);

@@ -24,19 +24,20 @@ struct attn_impl {
     lp_cuda_prefill_start expanded;
 };
 
-static const struct attn_impl plain = {0}, index_mma = {.index = lp_cuda_index_select_mma},
-                              mma_f16 = {.rounding = 2e-3,
-                                         .latent = lp_cuda_latent_mma,
-                                         .expanded = lp_cuda_prefill_mma},
-                              mma_bf16 = {.rounding = 1e-2,
-                                          .latent = lp_cuda_latent_mma,
-                                          .expanded = lp_cuda_prefill_mma},
-                              wgmma_f16 = {.rounding = 2e-3,
-                                           .latent = lp_cuda_latent_wgmma,
-                                           .expanded = lp_cuda_prefill_wgmma},
-                              wgmma_bf16 = {.rounding = 1e-2,
-                                            .latent = lp_cuda_latent_wgmma,
-                                            .expanded = lp_cuda_prefill_wgmma};
+static const struct attn_impl
+    plain = {0},
+    index_mma = {.index = lp_cuda_index_select_mma},
+    mma_f16 = {.rounding = 2e-3, .latent = lp_cuda_latent_mma, .expanded = lp_cuda_prefill_mma},
+    mma_bf16 = {.rounding = 1e-2, .latent = lp_cuda_latent_mma, .expanded = lp_cuda_prefill_mma},
+    wgmma_f16 = {.rounding = 2e-3,
+                 .latent = lp_cuda_latent_wgmma,
+                 .expanded = lp_cuda_prefill_wgmma},
+    wgmma_bf16 = {.rounding = 1e-2,
+                  .latent = lp_cuda_latent_wgmma,
+                  .expanded = lp_cuda_prefill_wgmma},
+    mma_fp8 = {.rounding = 2e-2, .latent = lp_cuda_latent_mma, .expanded = lp_cuda_prefill_mma},
+    wgmma_fp8 = {
+        .rounding = 2e-2, .latent = lp_cuda_latent_wgmma, .expanded = lp_cuda_prefill_wgmma};
 
 #define NEEDS_TILES (NEEDS_MMA | NEEDS_SHARED | NEEDS_LATENT)
 #define NEEDS_HEADS (NEEDS_MMA | NEEDS_SHARED | NEEDS_EXPANDED)
@@ -47,6 +48,9 @@ static const struct lp_kernel kernels[] = {
      &wgmma_bf16},
     {"mla_absorbed", "cuda_mla_absorbed_mma_f16", LP_TYPE_F16, NEEDS_TILES, &mma_f16},
     {"mla_absorbed", "cuda_mla_absorbed_mma_bf16", LP_TYPE_BF16, NEEDS_TILES, &mma_bf16},
+    {"mla_absorbed", "cuda_mla_absorbed_sm90_fp8", LP_TYPE_F8_E4M3, NEEDS_TILES | NEEDS_WGMMA,
+     &wgmma_fp8},
+    {"mla_absorbed", "cuda_mla_absorbed_mma_fp8", LP_TYPE_F8_E4M3, NEEDS_TILES, &mma_fp8},
     {"mla_absorbed", "cuda_mla_absorbed_plain", LP_KERNEL_ANY_TYPE, 0, &plain},
     {"mla_expanded", "cuda_mla_expanded_sm90_f16", LP_TYPE_F16, NEEDS_HEADS | NEEDS_WGMMA,
      &wgmma_f16},
@@ -54,9 +58,14 @@ static const struct lp_kernel kernels[] = {
      &wgmma_bf16},
     {"mla_expanded", "cuda_mla_expanded_mma_f16", LP_TYPE_F16, NEEDS_HEADS, &mma_f16},
     {"mla_expanded", "cuda_mla_expanded_mma_bf16", LP_TYPE_BF16, NEEDS_HEADS, &mma_bf16},
+    {"mla_expanded", "cuda_mla_expanded_sm90_fp8", LP_TYPE_F8_E4M3, NEEDS_HEADS | NEEDS_WGMMA,
+     &wgmma_fp8},
+    {"mla_expanded", "cuda_mla_expanded_mma_fp8", LP_TYPE_F8_E4M3, NEEDS_HEADS, &mma_fp8},
     {"mla_expanded", "cuda_mla_expanded_plain", LP_KERNEL_ANY_TYPE, 0, &plain},
     {"index_select", "cuda_index_select_mma_f16", LP_TYPE_F16, NEEDS_MMA | NEEDS_INDEX, &index_mma},
     {"index_select", "cuda_index_select_mma_bf16", LP_TYPE_BF16, NEEDS_MMA | NEEDS_INDEX,
+     &index_mma},
+    {"index_select", "cuda_index_select_mma_fp8", LP_TYPE_F8_E4M3, NEEDS_MMA | NEEDS_INDEX,
      &index_mma},
     {"index_select", "cuda_index_select_plain", LP_KERNEL_ANY_TYPE, 0, &plain},
     {"gqa", "cuda_gqa_plain", LP_KERNEL_ANY_TYPE, 0, &plain},
@@ -68,6 +77,9 @@ static const struct lp_kernel kernels[] = {
 static const struct lp_cuda_segments fixed_segments = {.keys = 512,
                                                        .most = LP_CUDA_LATENT_SEGMENTS};
 #define MOST_SLOTS 1024 // of partial results: 128 MiB
+// Queries of one sequence from which on rows of an FP8 cache are widened once for all of them. It changes no
+// bit of a result.
+#define MANY_QUERIES 128
 
 static uint32_t features_of(const struct lp_cuda_device *dev) {
     uint32_t features = 0;
@@ -144,10 +156,17 @@ static void attend_latents(struct lp_cuda_device *dev, const struct lp_op_mla_ab
 void lp_cuda_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorbed *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     const struct attn_impl *impl = choose(dev, "mla_absorbed", op->cache->type)->impl;
-    if (impl->latent && lp_cuda_latent_fits(op))
-        attend_latents(dev, op, impl);
-    else
+    if (!impl->latent || !lp_cuda_latent_fits(op))
         lp_cuda_mla_absorbed_plain(device, op);
+    else if (op->cache->type == LP_TYPE_F8_E4M3 && !op->visible.batch &&
+             op->visible.n_queries >= MANY_QUERIES) {
+        struct lp_cache_view rows;
+        struct lp_op_mla_absorbed of_rows = *op;
+        lp_cuda_widen(dev, op->cache, op->visible.first_pos + op->visible.n_queries, &rows);
+        of_rows.cache = &rows;
+        attend_latents(dev, &of_rows, impl);
+    } else
+        attend_latents(dev, op, impl);
 }
 
 // ---- expanded MLA

@@ -113,12 +113,14 @@ struct lp_cuda_cache {
     uint8_t *base;
     const int32_t *pages;
     int width, page_tokens, slot_offset;
+    int n_blocked; // values before the tail (lp_cache_view.n_tail)
     size_t row_bytes, page_bytes;
 };
 
 static inline struct lp_cuda_cache lp_cuda_cache_of(const struct lp_cache_view *v) {
-    struct lp_cuda_cache out = {(uint8_t *)v->base, v->pages,     v->width,     v->page_tokens,
-                                v->slot_offset,     v->row_bytes, v->page_bytes};
+    struct lp_cuda_cache out = {(uint8_t *)v->base, v->pages,       v->width,
+                                v->page_tokens,     v->slot_offset, v->width - v->n_tail,
+                                v->row_bytes,       v->page_bytes};
     return out;
 }
 

@@ -37,6 +37,21 @@ static __device__ inline float lp_cuda_e4m3(uint8_t b) {
     return __uint_as_float(((exponent - 7 + 127) << 23 | mantissa << 20) | sign);
 }
 
+static __device__ inline uint8_t lp_cuda_to_e4m3(float value) { // as lp_blocks_to_e4m3
+    const uint32_t bits = __float_as_uint(value), a = bits & 0x7fffffffu,
+                   size = a < 0x43e00000u ? a : 0x43e00000u,
+                   normal = ((size + 0x7ffff + (size >> 20 & 1)) >> 20) - (120 << 3),
+                   low = __float_as_uint(__uint_as_float(size) + 0x1p14f) - 0x46800000u,
+                   byte = a > 0x7f800000u      ? 0x7f
+                          : size < 0x3c800000u ? low
+                                               : normal;
+    return (uint8_t)(byte | (bits >> 24 & 0x80));
+}
+// At any address
+static __device__ inline uint16_t lp_cuda_load_u16(const uint8_t *from) {
+    return (uint16_t)(from[0] | from[1] << 8);
+}
+
 static __device__ inline void lp_cuda_k_scale_min(const uint8_t *s, int j, int *scale, int *min) {
     if (j < 4) {
         *scale = s[j] & 63;

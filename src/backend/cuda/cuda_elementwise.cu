@@ -320,9 +320,64 @@ static __global__ void cache_write_kernel(struct lp_cuda_cache cache, int type, 
         ((uint16_t *)row)[k] = type == LP_TYPE_F16 ? to_f16(from[k]) : to_bf16(from[k]);
 }
 
+// A row of an FP8 cache: a warp a block of 128, or 32 values of the tail; bytes at any address.
+static __global__ void cache_write_f8_kernel(struct lp_cuda_cache cache, int n_pieces,
+                                             const float *x, int64_t x_stride, int64_t first_pos,
+                                             int64_t n_rows, struct lp_cuda_batch batch) {
+    lp_cuda_follow();
+    const int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) / LP_CUDA_WARP;
+    if (i >= n_pieces * n_rows) return; // the whole warp
+    const int64_t t = i / n_pieces;
+    const int piece = (int)(i % n_pieces), lane = threadIdx.x % LP_CUDA_WARP,
+              n_blocks = cache.n_blocked / 128;
+    uint8_t *row = lp_cuda_cache_row(lp_cuda_cache_for(cache, batch, t),
+                                     lp_cuda_position(batch, first_pos, t));
+    const float *from = x + t * x_stride;
+    if (piece >= n_blocks) {
+        const int at = (piece - n_blocks) * LP_CUDA_WARP + lane, k = cache.n_blocked + at;
+        if (k >= cache.width) return;
+        uint8_t *to = row + n_blocks * sizeof(struct lp_block_f8_e4m3) + 2 * at;
+        const uint16_t bits = to_bf16(from[k]);
+        to[0] = (uint8_t)bits;
+        to[1] = (uint8_t)(bits >> 8);
+        return;
+    }
+    float values[4], largest = 0.0f; // as lp_quantize_f8_e4m3
+    bool finite = true;
+    for (int j = 0; j < 4; j++) {
+        values[j] = from[piece * 128 + 4 * lane + j];
+        finite &= isfinite(values[j]) != 0;
+        largest = fmaxf(largest, fabsf(values[j]));
+    }
+    for (int step = 16; step > 0; step /= 2)
+        largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
+    finite = __all_sync(0xffffffffu, finite);
+    struct lp_block_f8_e4m3 *b = (struct lp_block_f8_e4m3 *)row + piece;
+    const float d = largest / 448.0f;
+    if (lane == 0) b->d = finite ? d : nanf("");
+    for (int j = 0; j < 4; j++)
+        b->q[4 * lane + j] = finite && d != 0 ? lp_cuda_to_e4m3(values[j] / d) : 0;
+}
+
+static void write_f8(struct lp_cuda_device *dev, const struct lp_op_cache_write *op) {
+    const struct lp_cache_view *c = op->cache;
+    const int n_pieces =
+        (c->width - c->n_tail) / 128 + (c->n_tail + LP_CUDA_WARP - 1) / LP_CUDA_WARP;
+    const int64_t n = op->n_rows * n_pieces * LP_CUDA_WARP;
+    if (dev->error || n == 0) return;
+    lp_cuda_start_early(dev, cache_write_f8_kernel, lp_cuda_blocks(n, LP_CUDA_THREADS),
+                        LP_CUDA_THREADS, 0, lp_cuda_cache_of(c), n_pieces, op->x, op->x_stride,
+                        op->first_pos, op->n_rows, lp_cuda_batch_of(op->batch));
+    LP_CUDA_LAUNCHED(dev, "cache_write");
+}
+
 void lp_cuda_cache_write(struct lp_device *device, const struct lp_op_cache_write *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     const struct lp_cache_view *c = op->cache;
+    if (c->type == LP_TYPE_F8_E4M3) {
+        write_f8(dev, op);
+        return;
+    }
     int64_t n = op->n_rows * (c->type == LP_TYPE_Q8_0 ? c->width / 32 : c->width);
     if (dev->error || n == 0) return;
     lp_cuda_start_early(dev, cache_write_kernel, lp_cuda_blocks(n, LP_CUDA_THREADS),

@@ -3,7 +3,8 @@
 //
 // Scores are float32: a key's values are exact in its type, a query is split into parts of that type
 // whose sum is the query (to 2^-22 in two F16 parts, to 2^-24 in three BF16 parts), products are exact,
-// and the sums over the width and over the heads run in float32 in one order for every key.
+// and the sums over the width and over the heads run in float32 in one order for every key. A key of an FP8
+// cache is its codes, exact as F16, and its sum is multiplied by its scale.
 //
 //   1. score    a block: one query, a run of keys; a warp: 32 keys, all heads. A key is read once, from
 //               global memory into the registers of the matrix units: of every 32 values a lane takes
@@ -18,7 +19,7 @@
 #define LP_BACKEND_CUDA_CUDA_INDEX_CUH
 
 #include "backend/backend.h"
-#include "backend/cuda/cuda_mma.cuh"
+#include "backend/cuda/cuda_f8.cuh"
 
 #define LP_INDEX_WIDTH 128
 #define LP_INDEX_HEADS 64
@@ -60,7 +61,10 @@ static __device__ __forceinline__ uint32_t lp_index_rank(float score) {
 
 // ---- scores
 
-template <int TYPE> struct lp_index_parts { static constexpr int n = TYPE == LP_TYPE_F16 ? 2 : 3; };
+template <int CACHE> struct lp_index_parts {
+    static constexpr int type = CACHE == LP_TYPE_BF16 ? LP_TYPE_BF16 : LP_TYPE_F16;
+    static constexpr int n = type == LP_TYPE_F16 ? 2 : 3;
+};
 
 static inline size_t lp_index_shared_bytes(int n_heads, int n_parts) {
     return (size_t)n_parts * ((n_heads + 7) / 8) * 4 * 512 + LP_CUDA_SHARED_PAD;
@@ -116,10 +120,20 @@ static __device__ __forceinline__ uint4 lp_index_load16(const uint8_t *from, boo
     return make_uint4(f[0], f[1], f[2], f[3]);
 }
 
-// Keys pos + 16 tile + lane / 4 + {0, 8} of a warp, behind the last one that one again.
-static __device__ __forceinline__ void lp_index_load_keys(const struct lp_cuda_index &s,
-                                                          const int32_t *pages, int pos, int n,
-                                                          uint4 (&keys)[2][2][4]) {
+// Eight codes as F16.
+static __device__ __forceinline__ uint4 lp_index_load_f8(const uint8_t *row, int i) {
+    const uint32_t *codes = lp_cuda_f8_codes(row, i);
+    const uint32_t a = codes[0], b = codes[1];
+    return make_uint4(lp_cuda_f8_halves(a, false), lp_cuda_f8_halves(a, true),
+                      lp_cuda_f8_halves(b, false), lp_cuda_f8_halves(b, true));
+}
+
+// Keys pos + 16 tile + lane / 4 + {0, 8} of a warp, behind the last one that one again. scales: what their
+// products are multiplied by.
+template <int CACHE>
+static __device__ __forceinline__ void
+lp_index_load_keys(const struct lp_cuda_index &s, const int32_t *pages, int pos, int n,
+                   uint4 (&keys)[2][2][4], float (&scales)[2][2]) {
     const int lane = threadIdx.x % LP_CUDA_WARP;
 #pragma unroll
     for (int tile = 0; tile < 2; tile++)
@@ -129,9 +143,14 @@ static __device__ __forceinline__ void lp_index_load_keys(const struct lp_cuda_i
                       page = slot / s.keys.page_tokens;
             const uint8_t *row = s.keys.base + (size_t)pages[page] * s.keys.page_bytes +
                                  (size_t)(slot - page * s.keys.page_tokens) * s.keys.row_bytes;
+            scales[tile][i] =
+                CACHE == LP_TYPE_F8_E4M3 ? LP_CUDA_F8_UNIT * lp_cuda_f8_scale(row, 0) : 1.0f;
 #pragma unroll
             for (int g = 0; g < 4; g++)
-                keys[tile][i][g] = lp_index_load16(row + g * 64 + lane % 4 * 16, s.whole_chunks);
+                keys[tile][i][g] =
+                    CACHE == LP_TYPE_F8_E4M3
+                        ? lp_index_load_f8(row, g * 32 + lane % 4 * 8)
+                        : lp_index_load16(row + g * 64 + lane % 4 * 16, s.whole_chunks);
         }
 }
 
@@ -179,28 +198,33 @@ lp_index_sum_heads(const uint8_t *parts, const float *factors, int blocks,
 
 // The score of a key by the formula: parts of a query times infinity are NaN where the query's product
 // is infinite, so what is not finite is done again.
-template <int TYPE>
+template <int CACHE>
 static __device__ float lp_index_score_plain(const struct lp_cuda_index &s, int64_t q, int pos) {
-    const uint32_t *key =
-        (const uint32_t *)lp_cuda_cache_row(lp_cuda_cache_for(s.keys, s.batch, q), pos);
+    const bool f8 = CACHE == LP_TYPE_F8_E4M3;
+    const uint8_t *row = lp_cuda_cache_row(lp_cuda_cache_for(s.keys, s.batch, q), pos);
+    const uint32_t *key = f8 ? lp_cuda_f8_codes(row, 0) : (const uint32_t *)row;
     float score = 0;
     for (int h = 0; h < s.op.n_heads; h++) {
         const float *query = s.op.q + q * s.op.q_stride + h * LP_INDEX_WIDTH;
         float dot = 0;
         for (int i = 0; i < LP_INDEX_WIDTH / 2; i++) {
             float low, high;
-            lp_cuda_unpack2<TYPE>(key[i], &low, &high);
+            if (f8)
+                lp_cuda_unpack2<LP_TYPE_F16>(lp_cuda_f8_halves(key[i / 2], i % 2), &low, &high);
+            else
+                lp_cuda_unpack2<lp_index_parts<CACHE>::type>(key[i], &low, &high);
             dot = fmaf(query[2 * i], low, dot);
             dot = fmaf(query[2 * i + 1], high, dot);
         }
         score = fmaf(s.op.w[q * s.op.w_stride + h], dot <= 0 ? 0.0f : dot, score);
     }
-    return score;
+    return f8 ? score * (LP_CUDA_F8_UNIT * lp_cuda_f8_scale(row, 0)) : score;
 }
 
-// Grid: runs of keys along x, queries along y.
-template <int TYPE>
+// Grid: runs of keys along x, queries along y. TYPE: of the products.
+template <int CACHE>
 static __device__ __forceinline__ void lp_index_score(const struct lp_cuda_index &s) {
+    constexpr int TYPE = lp_index_parts<CACHE>::type;
     LP_CUDA_SHARED(parts);
     __shared__ float factors[LP_INDEX_HEADS];
     __shared__ int bins[LP_INDEX_BINS];
@@ -217,15 +241,18 @@ static __device__ __forceinline__ void lp_index_score(const struct lp_cuda_index
     const int end = min(n, begin + s.run_keys), blocks = (s.op.n_heads + 7) / 8;
     for (int pos = begin + 32 * warp; pos < end; pos += 32 * LP_INDEX_WARPS) {
         uint4 keys[2][2][4];
-        float sums[2][2];
-        lp_index_load_keys(s, pages, pos, n, keys);
+        float sums[2][2], scales[2][2];
+        lp_index_load_keys<CACHE>(s, pages, pos, n, keys, scales);
         lp_index_sum_heads<TYPE>(parts, factors, blocks, keys, sums);
+        if (CACHE == LP_TYPE_F8_E4M3)
+#pragma unroll
+            for (int i = 0; i < 4; i++) sums[i / 2][i % 2] *= scales[i / 2][i % 2];
         const float first = lane % 2 ? sums[0][1] : sums[0][0],
                     second = lane % 2 ? sums[1][1] : sums[1][0];
         float score = lane % 4 / 2 ? second : first; // each of the four lanes takes one of its keys
         const int key = pos + lane % 4 / 2 * 16 + lane % 2 * 8 + lane / 4;
         if (key < end) {
-            if (!isfinite(score)) score = lp_index_score_plain<TYPE>(s, q, key);
+            if (!isfinite(score)) score = lp_index_score_plain<CACHE>(s, q, key);
             score *= s.op.scale;
             s.scores[q * s.n_context + key] = score;
             atomicAdd(&bins[lp_index_rank(score) >> LP_INDEX_BIN_SHIFT], 1);

@@ -156,7 +156,7 @@ void lp_cuda_index_select_plain(struct lp_device *device, const struct lp_op_ind
         s.op.first_pos += first;
         s.keys = lp_cuda_cache_of(op->keys);
         s.batch = lp_cuda_batch_from(lp_cuda_batch_of(op->batch), first);
-        s.type = (int)op->keys->type;
+        s.type = (int)(op->keys->n_tail ? LP_TYPE_BF16 : op->keys->type); // of no whole blocks
         s.scores = dev->scratch.scores;
         s.n_context = dev->sizes.n_context;
         if (n_keys > op->top_k) {

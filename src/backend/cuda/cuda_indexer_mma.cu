@@ -43,8 +43,9 @@ static cudaError_t start(struct lp_cuda_device *dev, struct lp_cuda_index *s, lp
         while (s->run_keys > LP_INDEX_THREADS &&
                (int64_t)n_keys * n_queries / s->run_keys < MANY_BLOCKS)
             s->run_keys /= 2;
-        error = type == LP_TYPE_F16 ? start_scores<LP_TYPE_F16>(dev, s, n_queries, n_keys)
-                                    : start_scores<LP_TYPE_BF16>(dev, s, n_queries, n_keys);
+        error = type == LP_TYPE_F16    ? start_scores<LP_TYPE_F16>(dev, s, n_queries, n_keys)
+                : type == LP_TYPE_BF16 ? start_scores<LP_TYPE_BF16>(dev, s, n_queries, n_keys)
+                                       : start_scores<LP_TYPE_F8_E4M3>(dev, s, n_queries, n_keys);
     }
     // Large chunks where they fill the chip: each block ranks the candidates anew.
     const int64_t large = (int64_t)LP_INDEX_EACH * LP_INDEX_THREADS;
@@ -62,7 +63,8 @@ static cudaError_t start(struct lp_cuda_device *dev, struct lp_cuda_index *s, lp
 
 bool lp_cuda_index_fits(const struct lp_op_index_select *op) {
     const struct lp_cache_view *keys = op->keys;
-    return (keys->type == LP_TYPE_F16 || keys->type == LP_TYPE_BF16) &&
+    return (keys->type == LP_TYPE_F16 || keys->type == LP_TYPE_BF16 ||
+            keys->type == LP_TYPE_F8_E4M3) &&
            op->width == LP_INDEX_WIDTH && op->n_heads <= LP_INDEX_HEADS &&
            ((uintptr_t)keys->base | keys->row_bytes | keys->page_bytes) % 4 == 0;
 }

@@ -13,7 +13,8 @@ static int64_t last_seen(const struct lp_visible *v) {
 
 bool lp_cuda_latent_fits(const struct lp_op_mla_absorbed *op) {
     const struct lp_cache_view *cache = op->cache;
-    return (cache->type == LP_TYPE_BF16 || cache->type == LP_TYPE_F16) &&
+    return (cache->type == LP_TYPE_BF16 || cache->type == LP_TYPE_F16 ||
+            cache->type == LP_TYPE_F8_E4M3) &&
            op->latent == LP_CUDA_LATENT && op->rope == LP_CUDA_ROPE &&
            cache->width == LP_CUDA_LATENT + LP_CUDA_ROPE &&
            multiple((uintptr_t)cache->base, cache->row_bytes, cache->page_bytes, 4) &&

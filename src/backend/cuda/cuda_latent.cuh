@@ -87,7 +87,8 @@ lp_latent_locate(const struct lp_cuda_latent_launch &a, int block) {
 
 // ---- queries
 
-// A warp a row: to the type of the cache, into the panels; and the factor of its scores.
+// A warp a row: to the type of the cache, into the panels; and the factor of its scores, NaN for a query that is
+// not finite: its scores say nothing of the keys.
 template <int TYPE>
 static __device__ __forceinline__ void
 lp_latent_load_queries(const struct lp_cuda_latent_launch &a, const struct lp_latent_block &b,
@@ -99,12 +100,15 @@ lp_latent_load_queries(const struct lp_cuda_latent_launch &a, const struct lp_la
         const float *latent = b.run->q_latent + q * a.q_latent_stride + h * LP_CUDA_LATENT,
                     *rope = b.run->q_rope + q * a.q_rope_stride + h * a.q_rope_head_stride;
         float x[LP_LATENT_PANELS][2], power = 1.0f;
+        bool finite = true;
 #pragma unroll
         for (int p = 0; p < LP_LATENT_PANELS; p++) {
             const float *from = p < 8 ? latent + p * 64 : rope;
             x[p][0] = there ? from[2 * lane] : 0.0f;
             x[p][1] = there ? from[2 * lane + 1] : 0.0f;
+            finite &= isfinite(x[p][0]) && isfinite(x[p][1]);
         }
+        finite = __all_sync(0xffffffffu, finite);
         if (TYPE == LP_TYPE_F16) {
             float largest = 0;
 #pragma unroll
@@ -118,24 +122,30 @@ lp_latent_load_queries(const struct lp_cuda_latent_launch &a, const struct lp_la
         for (int p = 0; p < LP_LATENT_PANELS; p++)
             *(uint32_t *)(queries + p * LP_LATENT_PANEL_BYTES + lp_cuda_tile_at(r, lane / 4) +
                           lane % 4 * 4) = lp_cuda_pack2<TYPE>(x[p][0] * power, x[p][1] * power);
-        if (lane == 0) factors[r] = a.scale * 1.44269504f / power;
+        if (lane == 0) factors[r] = finite ? a.scale * 1.44269504f / power : NAN;
     }
 }
 
-// ---- tiles: a thread copies chunk threadIdx % 8 of every panel of two rows
+// ---- tiles: a thread copies chunk threadIdx % 8 of every panel of N rows, 512 / N threads together
 
-struct lp_latent_loader {
-    const uint8_t *rows[2]; // of the tile that is copied next
-    int n_bytes[2];         // 16, or 0 where there is no key
-    int position[2];        // of the tile behind it; -1: no key
+template <int N> struct lp_latent_loader {
+    const uint8_t *rows[N]; // of the tile that is copied next
+    int n_bytes[N];         // 16, or 0 where there is no key
+    int position[N];        // of the tile behind it; -1: no key
     int at;                 // index of that tile's first key in the list
 };
 
-static __device__ __forceinline__ void lp_latent_find_rows(struct lp_latent_loader *l,
+// The row of a tile that is this thread's number i.
+template <int N> static __device__ __forceinline__ int lp_latent_row_of(int i) {
+    return (int)threadIdx.x % (8 * LP_CUDA_LATENT_KEYS / N) / 8 + LP_CUDA_LATENT_KEYS / N * i;
+}
+
+template <int N>
+static __device__ __forceinline__ void lp_latent_find_rows(struct lp_latent_loader<N> *l,
                                                            const struct lp_cuda_latent_launch &a,
                                                            const struct lp_latent_block &b) {
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < N; i++) {
         const int slot = max(l->position[i], 0) + a.slot_offset, page = slot / a.page_tokens;
         l->rows[i] = a.base;
         l->n_bytes[i] = 0;
@@ -148,39 +158,41 @@ static __device__ __forceinline__ void lp_latent_find_rows(struct lp_latent_load
 }
 
 // The rows of the tile whose positions are known; the positions of the one behind.
-static __device__ __forceinline__ void lp_latent_advance(struct lp_latent_loader *l,
+template <int N>
+static __device__ __forceinline__ void lp_latent_advance(struct lp_latent_loader<N> *l,
                                                          const struct lp_cuda_latent_launch &a,
                                                          const struct lp_latent_block &b) {
     lp_latent_find_rows(l, a, b);
     l->at += LP_CUDA_LATENT_KEYS;
 #pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const int key = l->at + (int)(threadIdx.x % LP_LATENT_THREADS) / 8 + 32 * i;
+    for (int i = 0; i < N; i++) {
+        const int key = l->at + lp_latent_row_of<N>(i);
         l->position[i] = -1;
         if (key < b.end)
             l->position[i] = b.run->ids ? b.run->ids[(size_t)b.query * b.run->k + key] : key;
     }
 }
 
-static __device__ __forceinline__ void lp_latent_begin(struct lp_latent_loader *l,
+template <int N>
+static __device__ __forceinline__ void lp_latent_begin(struct lp_latent_loader<N> *l,
                                                        const struct lp_cuda_latent_launch &a,
                                                        const struct lp_latent_block &b) {
     l->at = b.begin - LP_CUDA_LATENT_KEYS;
-    l->position[0] = l->position[1] = -1;
+#pragma unroll
+    for (int i = 0; i < N; i++) l->position[i] = -1;
     lp_latent_advance(l, a, b);
     lp_latent_advance(l, a, b);
 }
 
 // Panels FIRST ... END - 1 of them.
 template <int FIRST, int END>
-static __device__ __forceinline__ void lp_latent_copy(const struct lp_latent_loader *l,
+static __device__ __forceinline__ void lp_latent_copy(const struct lp_latent_loader<2> *l,
                                                       const struct lp_cuda_latent_launch &a,
                                                       uint32_t tile) {
     const int chunk = threadIdx.x % 8;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const uint32_t to =
-            tile + lp_cuda_tile_at(threadIdx.x % LP_LATENT_THREADS / 8 + 32 * i, chunk);
+        const uint32_t to = tile + lp_cuda_tile_at(lp_latent_row_of<2>(i), chunk);
 #pragma unroll
         for (int p = FIRST; p < END; p++) {
             const uint8_t *from = l->rows[i] + (l->n_bytes[i] ? p * 128 + chunk * 16 : 0);
@@ -243,7 +255,7 @@ lp_latent_scale_seen(float (&s)[4 * N], const struct lp_latent_rows &rows,
             const float raw = s[4 * n + j];
             float x = raw * rows.factor[i];
             if (PARTLY_SEEN && at + key >= rows.seen[i]) {
-                if (shared && !isfinite(raw)) stats->spoiled[key] = 1;
+                if (shared && !isfinite(raw) && !isnan(rows.factor[i])) stats->spoiled[key] = 1;
                 x = -INFINITY;
             }
             s[4 * n + j] = x;

@@ -77,13 +77,18 @@ struct lp_cuda_segments lp_cuda_latent_cut(const struct lp_op_mla_absorbed *op,
 #define LP_CUDA_LATENT_SHORTEST 128 // keys of a segment, and
 #define LP_CUDA_LATENT_SEGMENTS 128 // the most of a row, of any cut
 
-// Starts the launch on a stream. type: BF16 or F16. _mma: mma.sync; sm_80 and later. _wgmma: sm_90a.
+// Starts the launch on a stream. type: BF16, F16 or F8_E4M3. _mma: mma.sync; sm_80 and later. _wgmma: sm_90a.
 cudaError_t lp_cuda_latent_mma(const struct lp_cuda_latent_launch *launch, lp_type type,
                                cudaStream_t stream);
 cudaError_t lp_cuda_latent_wgmma(const struct lp_cuda_latent_launch *launch, lp_type type,
                                  cudaStream_t stream);
 // The second half of both: folds the segments that several blocks left.
 cudaError_t lp_cuda_latent_finish(const struct lp_cuda_latent_launch *launch, cudaStream_t stream);
+
+// The first n_keys rows of an FP8 cache as BF16 rows in scratch (until it is called again), and their view: what
+// the kernels over BF16 caches take.
+void lp_cuda_widen(struct lp_cuda_device *dev, const struct lp_cache_view *cache, int64_t n_keys,
+                   struct lp_cache_view *out);
 
 // Whether an operation has the shapes and alignment that the kernels take.
 bool lp_cuda_latent_fits(const struct lp_op_mla_absorbed *op);

@@ -5,7 +5,7 @@
 #ifndef LP_BACKEND_CUDA_CUDA_LATENT_MMA_CUH
 #define LP_BACKEND_CUDA_CUDA_LATENT_MMA_CUH
 
-#include "backend/cuda/cuda_latent.cuh"
+#include "backend/cuda/cuda_latent_f8.cuh"
 
 struct lp_latent_mma_state { // behind the tiles
     uint8_t weights[LP_LATENT_PANEL_BYTES];
@@ -112,8 +112,21 @@ lp_latent_mma_end_segment(const float (&o)[128], const struct lp_latent_rows &ro
     }
 }
 
-template <int TYPE>
+// The tile of the loader's rows, at once or on its way; then the next one's rows.
+template <int CACHE>
+static __device__ __forceinline__ void
+lp_latent_mma_fetch(struct lp_latent_loader<2> *loader, const struct lp_cuda_latent_launch &a,
+                    const struct lp_latent_block &b, uint8_t *tile) {
+    if (CACHE == LP_TYPE_F8_E4M3)
+        lp_latent_widen(*loader, a.whole_chunks, tile);
+    else
+        lp_latent_copy<0, LP_LATENT_PANELS>(loader, a, lp_cuda_shared_at(tile));
+    lp_latent_advance(loader, a, b);
+}
+
+template <int CACHE>
 static __device__ __forceinline__ void lp_latent_mma_attend(const struct lp_cuda_latent_launch &a) {
+    constexpr int TYPE = lp_latent_math<CACHE>::type;
     LP_CUDA_SHARED(shared);
     const struct lp_latent_block b = lp_latent_locate(a, blockIdx.x);
     if (b.begin >= b.end) return; // segments that this block's list has not
@@ -121,17 +134,15 @@ static __device__ __forceinline__ void lp_latent_mma_attend(const struct lp_cuda
     struct lp_latent_mma_state *state =
         (struct lp_latent_mma_state *)(tiles + 2 * LP_LATENT_TILE_BYTES);
     const int n_tiles = (b.end - b.begin + LP_CUDA_LATENT_KEYS - 1) / LP_CUDA_LATENT_KEYS;
-    struct lp_latent_loader loader;
+    struct lp_latent_loader<2> loader;
     struct lp_latent_rows rows;
     struct lp_latent_total totals[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
     float o[128];
 
     lp_latent_begin(&loader, a, b);
     for (int i = 0; i < 2; i++) {
-        lp_latent_copy<0, LP_LATENT_PANELS>(&loader, a,
-                                            lp_cuda_shared_at(tiles) + i * LP_LATENT_TILE_BYTES);
+        lp_latent_mma_fetch<CACHE>(&loader, a, b, tiles + i * LP_LATENT_TILE_BYTES);
         lp_cuda_copy_commit();
-        lp_latent_advance(&loader, a, b);
     }
     lp_latent_load_queries<TYPE>(a, b, shared, state->stats.factors, LP_LATENT_THREADS);
     if (threadIdx.x < LP_CUDA_LATENT_KEYS) state->stats.spoiled[threadIdx.x] = 0;
@@ -147,10 +158,7 @@ static __device__ __forceinline__ void lp_latent_mma_attend(const struct lp_cuda
             __syncthreads(); // the tile is there
             lp_latent_mma_tile<TYPE>(o, &rows, b, state, lp_cuda_shared_at(shared), tile,
                                      b.begin + t * LP_CUDA_LATENT_KEYS);
-            if (t + 2 < n_tiles) {
-                lp_latent_copy<0, LP_LATENT_PANELS>(&loader, a, lp_cuda_shared_at(tile));
-                lp_latent_advance(&loader, a, b);
-            }
+            if (t + 2 < n_tiles) lp_latent_mma_fetch<CACHE>(&loader, a, b, tile);
             lp_cuda_copy_commit();
         }
         lp_latent_mma_end_segment(o, rows, a, b, state, totals, s);

@@ -38,6 +38,7 @@ static cudaError_t start(const struct lp_cuda_latent_launch *launch, cudaStream_
 
 cudaError_t lp_cuda_latent_mma(const struct lp_cuda_latent_launch *launch, lp_type type,
                                cudaStream_t stream) {
+    if (type == LP_TYPE_F8_E4M3) return start<LP_TYPE_F8_E4M3>(launch, stream);
     return type == LP_TYPE_BF16 ? start<LP_TYPE_BF16>(launch, stream)
                                 : start<LP_TYPE_F16>(launch, stream);
 }

@@ -7,10 +7,10 @@ bool lp_cuda_prefill_shape(int32_t nope, int32_t rope, int32_t v_dim) {
 
 bool lp_cuda_prefill_fits(const struct lp_op_mla_expanded *op) {
     const struct lp_cache_view *cache = op->cache;
-    return (cache->type == LP_TYPE_BF16 || cache->type == LP_TYPE_F16) && !op->visible.ids &&
-           lp_cuda_prefill_shape(op->nope, op->rope, op->v_dim) && op->latent % 64 == 0 &&
-           op->latent <= 1536 && // weights_kernel's 48 KiB
-
+    return (cache->type == LP_TYPE_BF16 || cache->type == LP_TYPE_F16 ||
+            cache->type == LP_TYPE_F8_E4M3) &&
+           !op->visible.ids && lp_cuda_prefill_shape(op->nope, op->rope, op->v_dim) &&
+           op->latent % 64 == 0 && op->latent <= 1536 && // weights_kernel's 48 KiB
            ((uintptr_t)cache->base | cache->row_bytes | cache->page_bytes) % 4 == 0 &&
            op->visible.first_pos + op->visible.n_queries < INT32_MAX / 2;
 }

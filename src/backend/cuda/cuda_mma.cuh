@@ -78,6 +78,11 @@ static __device__ __forceinline__ void lp_cuda_phase_init(uint32_t at, int n) {
 static __device__ __forceinline__ void lp_cuda_phase_arrive_copied(uint32_t at) {
     asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(at) : "memory");
 }
+// One arrival, of what this thread has stored itself.
+static __device__ __forceinline__ void lp_cuda_phase_arrive(uint32_t at) {
+    asm volatile("{\n.reg .b64 phase;\nmbarrier.arrive.shared::cta.b64 phase, [%0];\n}" ::"r"(at)
+                 : "memory");
+}
 static __device__ __forceinline__ void lp_cuda_phase_wait(uint32_t at, uint32_t parity) {
 #if defined(LP_CUDA_HAS_WGMMA)
     uint32_t done;
@@ -249,6 +254,11 @@ template <int N> static __device__ __forceinline__ void lp_cuda_fewer_registers(
                  ", %128, %129, 1, 1, 1, 0, 1;"                                                    \
                  : LP_F64(c, 0), LP_F64(c, 64)                                                     \
                  : "l"(a), "l"(b))
+#define LP_WGMMA_128(kind)                                                                         \
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." kind "." kind " " LP_REGS_64       \
+                 ", %64, %65, 1, 1, 1, 0, 1;"                                                      \
+                 : LP_F64(c, FIRST)                                                                \
+                 : "l"(a), "l"(b))
 #define LP_WGMMA_ROWS_128(kind)                                                                    \
     asm volatile("wgmma.mma_async.sync.aligned.m64n128k16.f32." kind "." kind " " LP_REGS_64       \
                  ", {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"                                           \
@@ -263,6 +273,7 @@ template <int N> static __device__ __forceinline__ void lp_cuda_fewer_registers(
 #define LP_WGMMA_ROWS_128(kind) (void)c, (void)a, (void)b
 #define LP_WGMMA_ROWS_256(kind) (void)c, (void)a, (void)b
 #define LP_WGMMA_64(kind) (void)c, (void)a, (void)b, (void)adds
+#define LP_WGMMA_128(kind) (void)c, (void)a, (void)b
 #define LP_WGMMA_256(kind) (void)c, (void)a, (void)b
 #endif
 
@@ -282,6 +293,16 @@ static __device__ __forceinline__ void lp_cuda_wgmma_256(float (&c)[128], uint64
         LP_WGMMA_256("bf16");
     else
         LP_WGMMA_256("f16");
+}
+
+// 128 of 256 columns, c[FIRST] and the 63 behind it: for kernels whose threads begin with fewer registers than
+// an instruction of 256 columns has operands.
+template <int TYPE, int FIRST>
+static __device__ __forceinline__ void lp_cuda_wgmma_128(float (&c)[128], uint64_t a, uint64_t b) {
+    if (TYPE == LP_TYPE_BF16)
+        LP_WGMMA_128("bf16");
+    else
+        LP_WGMMA_128("f16");
 }
 
 // The same with a in registers, as lp_cuda_mma has it, a warp 16 rows; 128 or 256 columns.
@@ -305,6 +326,7 @@ static __device__ __forceinline__ void lp_cuda_wgmma_rows(float (&c)[128], const
 #undef LP_WGMMA_ROWS_128
 #undef LP_WGMMA_ROWS_256
 #undef LP_WGMMA_64
+#undef LP_WGMMA_128
 #undef LP_WGMMA_256
 
 #endif

@@ -55,11 +55,14 @@ static __device__ __forceinline__ void lp_prefill_load_queries(const struct lp_c
         const float *from =
             a.q + (int64_t)(first + row) * a.q_stride + (int64_t)blockIdx.y * KEY * 64;
         float x[KEY][2], power = 1.0f;
+        bool finite = true;
 #pragma unroll
         for (int p = 0; p < KEY; p++) {
             x[p][0] = there ? from[p * 64 + 2 * lane] : 0.0f;
             x[p][1] = there ? from[p * 64 + 2 * lane + 1] : 0.0f;
+            finite &= isfinite(x[p][0]) && isfinite(x[p][1]);
         }
+        finite = __all_sync(0xffffffffu, finite);
         if (TYPE == LP_TYPE_F16) {
             float largest = 0;
 #pragma unroll
@@ -74,7 +77,8 @@ static __device__ __forceinline__ void lp_prefill_load_queries(const struct lp_c
             *(uint32_t *)(queries + (row / 64 * KEY + p) * LP_LATENT_PANEL_BYTES +
                           lp_cuda_tile_at(row % 64, lane / 4) + lane % 4 * 4) =
                 lp_cuda_pack2<TYPE>(x[p][0] * power, x[p][1] * power);
-        const float of_row = a.scale * 1.44269504f / power;
+        // As in lp_latent_load_queries
+        const float of_row = finite ? a.scale * 1.44269504f / power : NAN;
         if (i == lane / 4) factor[0] = of_row;
         if (i == lane / 4 + 8) factor[1] = of_row;
     }

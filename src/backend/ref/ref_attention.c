@@ -13,7 +13,7 @@ static uint8_t *cache_row_at(const struct lp_cache_view *cache, int64_t pos) {
 }
 
 void lp_ref_cache_row(const struct lp_cache_view *cache, int64_t pos, float *out) {
-    lp_type_info(cache->type)->dequant(cache_row_at(cache, pos), out, (size_t)cache->width);
+    lp_cache_row_read(cache, cache_row_at(cache, pos), out);
 }
 
 struct lp_cache_view lp_ref_cache_of(const struct lp_cache_view *cache,
@@ -29,8 +29,7 @@ void lp_ref_cache_write(struct lp_device *dev, const struct lp_op_cache_write *o
     for (int64_t t = 0; t < op->n_rows; t++) {
         struct lp_cache_view of_row = lp_ref_cache_of(cache, op->batch, t);
         int64_t pos = op->batch ? op->batch->positions[t] : op->first_pos + t;
-        lp_type_info(cache->type)
-            ->quantize(op->x + t * op->x_stride, cache_row_at(&of_row, pos), (size_t)cache->width);
+        lp_cache_row_write(cache, op->x + t * op->x_stride, cache_row_at(&of_row, pos));
     }
 }
 

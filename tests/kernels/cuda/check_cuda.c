@@ -127,8 +127,9 @@ static void matmul_of_every_type(void **state) {
 
 static void attention(void **state) {
     (void)state;
-    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0};
-    for (int t = 0; t < 4; t++) {
+    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_Q8_0,
+                                    LP_TYPE_F8_E4M3};
+    for (int t = 0; t < 5; t++) {
         struct mla_case c = {.n_heads = 4,
                              .latent = 512,
                              .rope = 64,
