@@ -13,8 +13,8 @@ template <int CACHE> struct lp_latent_math {
 
 #define LP_LATENT_F8_ROPE (LP_CUDA_LATENT / 128 * LP_CUDA_F8_BLOCK) // byte of the rotated part
 
-// Chunk threadIdx % 8 of the two panels of a block of N rows. Where there is no key, rows are those of any key, and
-// the scale is 0.
+// Chunk threadIdx % 8 of the two panels of a block of N rows. Where there is no key, a row is what lies in the first page,
+// which nobody may have written: its codes, of which some are NaN, and its scale count as 0.
 template <int N> struct lp_latent_codes {
     uint32_t words[N][2][2];
     float scales[N];
@@ -46,11 +46,12 @@ lp_latent_store_codes(const struct lp_latent_codes<N> &c, const int (&n_bytes)[N
     for (int i = 0; i < N; i++) {
         uint8_t *to = tile + 2 * BLOCK * LP_LATENT_PANEL_BYTES +
                       lp_cuda_tile_at(lp_latent_row_of<N>(i), threadIdx.x % 8);
-        const float unit = n_bytes[i] ? LP_CUDA_F8_UNIT * c.scales[i] : 0.0f;
+        const bool there = n_bytes[i] > 0;
+        const float unit = there ? LP_CUDA_F8_UNIT * c.scales[i] : 0.0f;
 #pragma unroll
         for (int p = 0; p < 2; p++)
             *(uint4 *)(to + p * LP_LATENT_PANEL_BYTES) =
-                lp_cuda_f8_widen(c.words[i][p][0], c.words[i][p][1], unit);
+                lp_cuda_f8_widen(there ? c.words[i][p][0] : 0, there ? c.words[i][p][1] : 0, unit);
     }
 }
 

@@ -255,7 +255,7 @@ static __device__ __forceinline__ void lp_latent90_attend(const struct lp_cuda_l
     if (threadIdx.x < LP_CUDA_LATENT_KEYS) state->stats.spoiled[threadIdx.x] = 0;
     __syncthreads();
     // Where there are sixteen warps, threads begin with 128 registers each. What a kind of warps gets must be
-    // said in front of its code for the compiler to use it: 160 + 160 + 96 + 96 = 4 x 128, and nothing spills.
+    // said in front of its code for the compiler to use it: 160 + 160 + 96 + 96 = 4 x 128, which is enough but for one word.
     if (shape::widens && group == 3) {
         lp_cuda_fewer_registers<96>();
         lp_latent90_widen(a, b, tiles, state, n_tiles);
