@@ -379,7 +379,9 @@ static void test_nonfinite(void **state) {
         {{4, 64, 32, 64, 64, 58, 12, 7, LP_TYPE_Q8_0, 0, false, true}, 61},
         {{4, 128, 16, 8, 12, 60, 12, 7, LP_TYPE_F8_E4M3, 0, false, false}, 65},
         {{4, 128, 32, 64, 64, 58, 12, 7, LP_TYPE_F8_E4M3, 0, false, true}, 61},
+#if !defined(TESTS_EMULATED)
         {{4, 512, 64, 192, 256, 58, 12, 64, LP_TYPE_F8_E4M3, 0, false, false}, 61},
+#endif
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         struct mla m;
@@ -398,7 +400,12 @@ static void test_nonfinite(void **state) {
 static void test_bad_query(void **state) {
     (void)state;
     static const lp_type shared[] = {LP_TYPE_F16, LP_TYPE_BF16, LP_TYPE_F8_E4M3};
-    for (int t = 0; t < 3; t++) {
+#if defined(TESTS_EMULATED) // for kernels that ARM has not
+    const int n_types = 0;
+#else
+    const int n_types = 3;
+#endif
+    for (int t = 0; t < n_types; t++) {
         const struct mla_case shape = {4,  512, 64,        192, 256,   58,
                                        12, 64,  shared[t], 0,   false, false};
         struct mla m;
