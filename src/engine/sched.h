@@ -74,8 +74,8 @@ struct lp_sched {
     int64_t n_answers;       // of the last plan: running sequences with one token left
     struct lp_seq **prompts; // [max_seqs], scratch of a plan, as are the next two
     int64_t *want, *got;
-    int64_t *
-        promised; // [parts of the cache]: pages that running sequences have still to take, as of a plan
+    // [parts of the cache], scratch of a plan too: pages that running sequences have still to take
+    int64_t *promised;
 };
 
 lp_status lp_sched_init(struct lp_sched *sched, int32_t max_seqs, int32_t n_parts,
