@@ -410,6 +410,8 @@ def end_at(command, folder, prefix, size, how):
         return False
     if p.returncode != -how:
         raise Failed(f"ended with {p.returncode}: {message}")
+    if not any(name.endswith(".state") for name in os.listdir(folder)):
+        return False  # it had finished and was on its way out
     if how == signal.SIGINT and "the same command goes on" not in message:
         raise Failed(f"the message is {message!r}")
     return True
