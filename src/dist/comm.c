@@ -68,6 +68,10 @@ uint64_t lp_comm_wait_ns(const struct lp_comm *world) {
     return world->wait_ns;
 }
 
+uint64_t lp_comm_sent_bytes(const struct lp_comm *world) {
+    return world->sent_bytes;
+}
+
 lp_status lp_comm_failed(const struct lp_comm *comm, struct lp_err *err) {
     const struct lp_comm *world = comm->world;
     if (!world->failed) return LP_OK;

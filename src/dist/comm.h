@@ -83,5 +83,8 @@ void lp_comm_take(struct lp_comm *comm, int32_t from, void *data, size_t n_bytes
 
 // Time spent in calls until now, but for lp_comm_await and lp_comm_meet.
 uint64_t lp_comm_wait_ns(const struct lp_comm *world);
+// Bytes that this rank has given others in calls until now. A broadcast counts once for each that takes it, whoever
+// passes it on.
+uint64_t lp_comm_sent_bytes(const struct lp_comm *world);
 
 #endif

@@ -84,6 +84,10 @@ static bool finish(struct mpi_comm *c, MPI_Request *request, bool patient, const
 
 // ---- calls
 
+static void count_sent(struct lp_comm *comm, size_t n_bytes, int32_t n_takers) {
+    comm->world->sent_bytes += (uint64_t)n_bytes * (uint64_t)n_takers;
+}
+
 #define MOST_BYTES ((size_t)1 << 30) // of one call: MPI counts in int
 
 static bool mpi_share(struct lp_comm *comm, void *data, size_t n_bytes, bool patient,
@@ -99,6 +103,7 @@ static bool mpi_share(struct lp_comm *comm, void *data, size_t n_bytes, bool pat
             return false;
         patient = false;
     }
+    if (comm->rank == 0) count_sent(comm, n_bytes, comm->size - 1);
     return true;
 }
 
@@ -130,6 +135,7 @@ static bool mpi_collect(struct lp_comm *comm, const void *mine, const size_t *n_
         if (too_large(sum, err)) return false;
     }
     MPI_Request request;
+    if (comm->rank > 0) count_sent(comm, n_bytes[comm->rank], 1);
     return !refused(MPI_Igatherv(mine, counts[comm->rank], MPI_BYTE, all, counts, places, MPI_BYTE,
                                  0, c->mpi, &request),
                     what, err) &&
@@ -141,6 +147,7 @@ static bool mpi_send(struct lp_comm *comm, int32_t to, const void *data, size_t 
     struct mpi_comm *c = mpi_of(comm);
     static const char what[] = "a send";
     MPI_Request request;
+    count_sent(comm, n_bytes, 1);
     return !too_large(n_bytes, err) &&
            !refused(MPI_Isend(data, (int)n_bytes, MPI_BYTE, to, 0, c->mpi, &request), what, err) &&
            finish(c, &request, false, what, err);
@@ -173,6 +180,7 @@ static bool mpi_gather(struct lp_comm *comm, float *x, const size_t *n_floats, s
         }
     }
     MPI_Request request;
+    count_sent(comm, n_floats[comm->rank] * sizeof *x, comm->size - 1);
     return !refused(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x, counts, places,
                                     MPI_FLOAT, c->mpi, &request),
                     what, err) &&
@@ -205,6 +213,7 @@ static void add_parts(float *x, const float *parts, size_t n, int32_t n_parts) {
 static bool sum_small(struct mpi_comm *c, float *x, size_t n, struct lp_err *err) {
     static const char what[] = "a sum";
     MPI_Request request;
+    count_sent(&c->base, n * sizeof *x, c->base.size - 1);
     if (!make_room(c, n * (size_t)c->base.size, err) ||
         refused(MPI_Iallgather(x, (int)n, MPI_FLOAT, c->room, (int)n, MPI_FLOAT, c->mpi, &request),
                 what, err) ||
@@ -230,6 +239,8 @@ static bool sum_large(struct mpi_comm *c, float *x, size_t n, struct lp_err *err
         places[i] = (int)(own * (size_t)i);
     }
     MPI_Request request;
+    count_sent(&c->base, (n - own) * sizeof *x, 1);
+    count_sent(&c->base, own * sizeof *x, size - 1);
     if (!make_room(c, own * (size_t)size, err) ||
         refused(MPI_Ialltoallv(x, share, from, MPI_FLOAT, c->room, mine, places, MPI_FLOAT, c->mpi,
                                &request),

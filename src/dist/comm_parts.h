@@ -34,7 +34,7 @@ struct lp_comm { // every kind's begins with this
     int32_t *processes;   // [size]: their numbers, 0 where they cannot be looked up from here
     pthread_mutex_t lock; // held through every call, and where signs of life are given between them
     _Atomic double limit_s;
-    uint64_t wait_ns;
+    uint64_t wait_ns, sent_bytes;
     uint64_t n_orders;               // given or taken
     _Atomic uint64_t doubt_until_ns; // lp_comm_doubt
     atomic_bool failing;             // of several who find a failure the first tells it

@@ -16,6 +16,15 @@ uint64_t lp_ranks_wait_ns(const struct lp_runner *r) {
     return r->model->ranks ? lp_comm_wait_ns(r->model->ranks) : 0;
 }
 
+void lp_ranks_begin_count(struct lp_runner *r) {
+    r->ranks.rows_sent = 0;
+    r->ranks.sent_from_bytes = r->model->ranks ? lp_comm_sent_bytes(r->model->ranks) : 0;
+}
+
+uint64_t lp_ranks_sent_bytes(const struct lp_runner *r) {
+    return r->model->ranks ? lp_comm_sent_bytes(r->model->ranks) - r->ranks.sent_from_bytes : 0;
+}
+
 // ---- buffers
 
 static int64_t largest_share(const struct lp_model *m) {
@@ -191,6 +200,8 @@ void lp_ranks_end_attention(struct lp_runner *r, int64_t n_rows, struct lp_step_
     }
     lp_step_lap(clock, LP_STEP_PART_OTHER);
     float *stream = on_host(r, n_rows);
+    r->ranks.rows_sent +=
+        (uint64_t)r->ranks.own_rows.n * (uint64_t)(r->model->part.n_tensor - 1);
     lp_comm_gather(r->model->neighbours, stream, r->ranks.gathered);
     put_back(r, stream, n_rows);
     lp_step_lap(clock, LP_STEP_PART_RANKS);

@@ -31,6 +31,7 @@ struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
     struct lp_rank_times *times; // [size]: rank 0's of all; NULL without ranks
     uint64_t step_ns, began_ns, wait_from_ns;
     uint64_t reported; // the last order whose end was told to rank 0
+    uint64_t rows_sent, sent_from_bytes; // in the step that runs; what was sent before it
     // With stages: rows of a window, which runs through them behind the one before; 0: all rows at once
     int64_t window_rows;
     struct lp_span *window; // [max_rows]: its spans
@@ -94,6 +95,9 @@ void lp_ranks_share_ids(struct lp_runner *r, int32_t *ids, int64_t n);
 bool lp_ranks_follows(const struct lp_runner *r); // not rank 0
 // Time in exchanges with other ranks until now, of this process; 0 without ranks.
 uint64_t lp_ranks_wait_ns(const struct lp_runner *r);
+// From now on what this rank gives others is counted for a step of its own; how many bytes that were until now.
+void lp_ranks_begin_count(struct lp_runner *r);
+uint64_t lp_ranks_sent_bytes(const struct lp_runner *r);
 // The rows of a step window by window: a stage takes the next one up as soon as it has given one on.
 void lp_ranks_run_windows(struct lp_runner *r, const struct lp_step *step,
                           const struct lp_step_settings *settings);

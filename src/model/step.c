@@ -547,6 +547,7 @@ static lp_status run_step(struct lp_runner *r, const struct lp_step *step,
     uint64_t start_ns = lp_clock_ns();
     lp_step_clock_start(settings->clock);
     r->step = r->n_steps;
+    lp_ranks_begin_count(r);
     if (r->ranks.window_rows > 0)
         lp_ranks_run_windows(r, step, settings);
     else

@@ -135,5 +135,7 @@ void lp_step_trace_end(struct lp_runner *r, const struct lp_step *step,
                                   .step = (int64_t)r->step,
                                   .n_tokens = (int32_t)step->n_rows,
                                   .n_sequences = step->n_spans,
-                                  .duration_us = (int64_t)((lp_clock_ns() - start_ns) / 1000)});
+                                  .duration_us = (int64_t)((lp_clock_ns() - start_ns) / 1000),
+                                  .rows_sent = (int64_t)r->ranks.rows_sent,
+                                  .bytes_sent = (int64_t)lp_ranks_sent_bytes(r)});
 }
