@@ -22,6 +22,7 @@ json_t *lp_inspect_ranks(struct lp_inspect_builder *b) {
         lp_inspect_put(b, rank, "stage", json_integer(p->part.stage));
         lp_inspect_put(b, rank, "attention",
                        json_string(p->part.data_attention ? "data" : "heads"));
+        lp_inspect_put(b, rank, "exchange", json_string(lp_sharding_exchange(&p->part)));
         put_range(b, rank, "layers", p->part.layers);
         put_range(b, rank, "heads", p->heads);
         put_range(b, rank, "experts", p->experts);

@@ -180,6 +180,21 @@ void lp_comm_sum(struct lp_comm *comm, float *x, size_t n) {
     end(comm, began_ns, comm->calls->sum(comm, x, n, &err), &err);
 }
 
+void lp_comm_sum_parts(struct lp_comm *comm, float *x, const size_t *n_floats) {
+    uint64_t began_ns;
+    struct lp_err err;
+    if (comm->size == 1 || !begin(comm, &began_ns)) return;
+    end(comm, began_ns, comm->calls->sum_parts(comm, x, n_floats, &err), &err);
+}
+
+void lp_comm_exchange(struct lp_comm *comm, const float *out, const size_t *n_out, float *in,
+                      const size_t *n_in) {
+    uint64_t began_ns;
+    struct lp_err err;
+    if (!begin(comm, &began_ns)) return;
+    end(comm, began_ns, comm->calls->exchange(comm, out, n_out, in, n_in, &err), &err);
+}
+
 void lp_comm_send(struct lp_comm *comm, int32_t to, const void *data, size_t n_bytes) {
     uint64_t began_ns;
     struct lp_err err;

@@ -78,6 +78,13 @@ void lp_comm_collect_parts(struct lp_comm *comm, const void *mine, const size_t 
 void lp_comm_gather(struct lp_comm *comm, float *x, const size_t *n_floats);
 // x[i] = the sum over ranks
 void lp_comm_sum(struct lp_comm *comm, float *x, size_t n);
+// x as of lp_comm_gather, whole on every rank: rank i's run i = the sum over ranks, the bits of lp_comm_sum. The other
+// runs mean nothing afterwards.
+void lp_comm_sum_parts(struct lp_comm *comm, float *x, const size_t *n_floats);
+// Everyone's own numbers to each. out: [size] runs of n_out[i] one behind the other, run i for rank i; in: likewise,
+// n_in[i] from rank i. What a rank gives another is as many as that expects of it. The two do not overlap.
+void lp_comm_exchange(struct lp_comm *comm, const float *out, const size_t *n_out, float *in,
+                      const size_t *n_in);
 void lp_comm_send(struct lp_comm *comm, int32_t to, const void *data, size_t n_bytes);
 void lp_comm_take(struct lp_comm *comm, int32_t from, void *data, size_t n_bytes);
 

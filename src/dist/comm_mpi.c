@@ -164,27 +164,57 @@ static bool mpi_take(struct lp_comm *comm, int32_t from, void *data, size_t n_by
            finish(c, &request, false, what, err);
 }
 
+struct runs { // of numbers, one behind the other: as MPI wants them
+    int count[LP_COMM_MAX_SIZE], place[LP_COMM_MAX_SIZE];
+    size_t sum;
+};
+
+static bool lay_out(const struct lp_comm *comm, const size_t *n_floats, struct runs *out,
+                    struct lp_err *err) {
+    out->sum = 0;
+    for (int32_t i = 0; i < comm->size; i++) {
+        if (n_floats[i] > INT_MAX - out->sum) {
+            lp_err_set(err, LP_STATUS_LIMIT,
+                       "%zu values of rows behind %zu others, at most %d can be exchanged at a "
+                       "time; lower --chunk",
+                       n_floats[i], out->sum, INT_MAX);
+            return false;
+        }
+        out->place[i] = (int)out->sum;
+        out->count[i] = (int)n_floats[i];
+        out->sum += n_floats[i];
+    }
+    return true;
+}
+
 static bool mpi_gather(struct lp_comm *comm, float *x, const size_t *n_floats, struct lp_err *err) {
     struct mpi_comm *c = mpi_of(comm);
     static const char what[] = "an exchange of rows";
-    int counts[LP_COMM_MAX_SIZE], places[LP_COMM_MAX_SIZE];
-    size_t sum = 0;
-    for (int32_t i = 0; i < comm->size; i++) {
-        places[i] = (int)sum;
-        counts[i] = (int)n_floats[i];
-        sum += n_floats[i];
-        if (sum > INT_MAX) {
-            lp_err_set(err, LP_STATUS_LIMIT, "%zu values of rows, at most %d can be exchanged", sum,
-                       INT_MAX);
-            return false;
-        }
-    }
+    struct runs runs;
     MPI_Request request;
+    if (!lay_out(comm, n_floats, &runs, err)) return false;
     count_sent(comm, n_floats[comm->rank] * sizeof *x, comm->size - 1);
-    return !refused(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x, counts, places,
+    return !refused(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x, runs.count, runs.place,
                                     MPI_FLOAT, c->mpi, &request),
                     what, err) &&
            finish(c, &request, false, what, err);
+}
+
+static bool trade(struct mpi_comm *c, const float *out, const struct runs *given, float *in,
+                  const struct runs *taken, const char *what, struct lp_err *err) {
+    MPI_Request request;
+    count_sent(&c->base, (given->sum - (size_t)given->count[c->base.rank]) * sizeof *out, 1);
+    return !refused(MPI_Ialltoallv(out, given->count, given->place, MPI_FLOAT, in, taken->count,
+                                   taken->place, MPI_FLOAT, c->mpi, &request),
+                    what, err) &&
+           finish(c, &request, false, what, err);
+}
+
+static bool mpi_exchange(struct lp_comm *comm, const float *out, const size_t *n_out, float *in,
+                         const size_t *n_in, struct lp_err *err) {
+    struct runs given, taken;
+    return lay_out(comm, n_out, &given, err) && lay_out(comm, n_in, &taken, err) &&
+           trade(mpi_of(comm), out, &given, in, &taken, "an exchange of rows", err);
 }
 
 // ---- sums (R2)
@@ -223,35 +253,81 @@ static bool sum_small(struct mpi_comm *c, float *x, size_t n, struct lp_err *err
     return true;
 }
 
+// As even as can be.
+static void share_evenly(const struct lp_comm *comm, size_t n, struct runs *out) {
+    const size_t size = (size_t)comm->size;
+    out->sum = n;
+    for (size_t i = 0; i < size; i++) {
+        out->place[i] = (int)(n * i / size);
+        out->count[i] = (int)(n * (i + 1) / size) - out->place[i];
+    }
+}
+
+// Each has the sum of its run alone.
+static bool sum_runs(struct mpi_comm *c, float *x, const struct runs *runs, struct lp_err *err) {
+    const struct lp_comm *base = &c->base;
+    const size_t own = (size_t)runs->count[base->rank];
+    struct runs parts;
+    size_t n_parts[LP_COMM_MAX_SIZE];
+    for (int32_t i = 0; i < base->size; i++) n_parts[i] = own;
+    if (!lay_out(base, n_parts, &parts, err) || !make_room(c, parts.sum, err) ||
+        !trade(c, x, runs, c->room, &parts, "a sum", err))
+        return false;
+    if (own) add_parts(x + runs->place[base->rank], c->room, own, base->size);
+    return true;
+}
+
 // Each adds a share of it, which all others then take.
 static bool sum_large(struct mpi_comm *c, float *x, size_t n, struct lp_err *err) {
     static const char what[] = "a sum";
-    const int32_t size = c->base.size;
-    int share[LP_COMM_MAX_SIZE] = {0}, from[LP_COMM_MAX_SIZE], mine[LP_COMM_MAX_SIZE],
-        places[LP_COMM_MAX_SIZE];
-    for (int32_t i = 0; i < size; i++) {
-        from[i] = (int)(n * (size_t)i / (size_t)size);
-        share[i] = (int)(n * (size_t)(i + 1) / (size_t)size) - from[i];
-    }
-    const size_t own = (size_t)share[c->base.rank];
-    for (int32_t i = 0; i < size; i++) {
-        mine[i] = (int)own;
-        places[i] = (int)(own * (size_t)i);
-    }
+    struct runs share;
     MPI_Request request;
-    count_sent(&c->base, (n - own) * sizeof *x, 1);
-    count_sent(&c->base, own * sizeof *x, size - 1);
-    if (!make_room(c, own * (size_t)size, err) ||
-        refused(MPI_Ialltoallv(x, share, from, MPI_FLOAT, c->room, mine, places, MPI_FLOAT, c->mpi,
-                               &request),
-                what, err) ||
-        !finish(c, &request, false, what, err))
-        return false;
-    add_parts(x + from[c->base.rank], c->room, own, size);
-    return !refused(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x, share, from, MPI_FLOAT,
-                                    c->mpi, &request),
+    share_evenly(&c->base, n, &share);
+    if (!sum_runs(c, x, &share, err)) return false;
+    count_sent(&c->base, (size_t)share.count[c->base.rank] * sizeof *x, c->base.size - 1);
+    return !refused(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, x, share.count, share.place,
+                                    MPI_FLOAT, c->mpi, &request),
                     what, err) &&
            finish(c, &request, false, what, err);
+}
+
+// Of what lies in both runs: how much, and where it begins.
+static void overlap(const struct runs *a, int32_t i, const struct runs *b, int32_t k, int *count,
+                    int *place) {
+    const int first = a->place[i] > b->place[k] ? a->place[i] : b->place[k];
+    const int a_end = a->place[i] + a->count[i], b_end = b->place[k] + b->count[k];
+    const int n = (a_end < b_end ? a_end : b_end) - first;
+    *count = n > 0 ? n : 0;
+    *place = n > 0 ? first : 0;
+}
+
+// From ranks that have runs `from` of x to those that want runs `to`.
+static bool hand_over(struct mpi_comm *c, float *x, const struct runs *from, const struct runs *to,
+                      struct lp_err *err) {
+    const int32_t own = c->base.rank;
+    struct runs given = {.sum = 0}, taken = {.sum = 0};
+    for (int32_t i = 0; i < c->base.size; i++) {
+        if (i == own) continue; // that is where it shall be
+        overlap(from, own, to, i, &given.count[i], &given.place[i]);
+        overlap(from, i, to, own, &taken.count[i], &taken.place[i]);
+        given.sum += (size_t)given.count[i];
+    }
+    return trade(c, x, &given, x, &taken, "a sum", err);
+}
+
+// A rank with most of the rows would take them of all others, and add them alone: then all add even shares first.
+static bool mpi_sum_parts(struct lp_comm *comm, float *x, const size_t *n_floats,
+                          struct lp_err *err) {
+    struct mpi_comm *c = mpi_of(comm);
+    struct runs runs, share;
+    size_t most = 0;
+    if (!lay_out(comm, n_floats, &runs, err)) return false;
+    for (int32_t i = 0; i < comm->size; i++)
+        if (n_floats[i] > most) most = n_floats[i];
+    if (runs.sum <= SMALL_FLOATS || most <= 2 * (runs.sum / (size_t)comm->size))
+        return sum_runs(c, x, &runs, err);
+    share_evenly(comm, runs.sum, &share);
+    return sum_runs(c, x, &share, err) && hand_over(c, x, &share, &runs, err);
 }
 
 static bool mpi_sum(struct lp_comm *comm, float *x, size_t n, struct lp_err *err) {
@@ -289,6 +365,8 @@ static const struct lp_comm_calls calls = {.share = mpi_share,
                                            .collect = mpi_collect,
                                            .gather = mpi_gather,
                                            .sum = mpi_sum,
+                                           .sum_parts = mpi_sum_parts,
+                                           .exchange = mpi_exchange,
                                            .send = mpi_send,
                                            .take = mpi_take,
                                            .group = mpi_group,

@@ -16,6 +16,9 @@ struct lp_comm_calls { // of the library underneath; false: *err says why (R1 is
                     struct lp_err *err);
     bool (*gather)(struct lp_comm *, float *x, const size_t *n_floats, struct lp_err *err);
     bool (*sum)(struct lp_comm *, float *x, size_t n, struct lp_err *err);
+    bool (*sum_parts)(struct lp_comm *, float *x, const size_t *n_floats, struct lp_err *err);
+    bool (*exchange)(struct lp_comm *, const float *out, const size_t *n_out, float *in,
+                     const size_t *n_in, struct lp_err *err);
     bool (*send)(struct lp_comm *, int32_t to, const void *data, size_t n_bytes,
                  struct lp_err *err);
     bool (*take)(struct lp_comm *, int32_t from, void *data, size_t n_bytes, struct lp_err *err);

@@ -69,3 +69,9 @@ lp_status lp_sharding_make(struct lp_sharding *out, int32_t rank, int32_t n_rank
     out->layers = layers_of_stage(out->stage, n_stages, layer_bytes, n_layers);
     return LP_OK;
 }
+
+const char *lp_sharding_exchange(const struct lp_sharding *part) {
+    if (part->n_tensor <= 1) return "none";
+    if (!part->data_attention) return "sums";
+    return part->sends_rows ? "experts" : "rows";
+}

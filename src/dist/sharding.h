@@ -5,7 +5,9 @@
 // FFNs, and of the routed experts: what they add to the residual stream is summed over them, twice a layer.
 //
 // With data-parallel attention (one stage) every rank has all heads, and runs attention for the sequences whose
-// cache it holds; the stream's rows are then gathered, and the FFNs are as above.
+// cache it holds; between layers it has the stream's rows of these alone. For a FFN the rows of all are gathered, and
+// each rank gets the sums of its own. Where it has experts whole, rows go to the ranks of their experts alone
+// (model/ranks_experts.h), and a layer's shared expert is on every rank.
 #ifndef LP_DIST_SHARDING_H
 #define LP_DIST_SHARDING_H
 
@@ -43,6 +45,7 @@ struct lp_sharding { // of one rank
     int32_t n_tensor, tensor; // ranks of a stage, and the number among them
     bool whole_experts;
     bool data_attention;    // attention is divided by sequences, not by heads
+    bool sends_rows;        // of it, with whole experts: to the ranks of their experts alone
     struct lp_range layers; // of the stage
 };
 
@@ -50,5 +53,9 @@ struct lp_sharding { // of one rank
 // Errors: INVALID (names the nearest number of stages that will do).
 lp_status lp_sharding_make(struct lp_sharding *out, int32_t rank, int32_t n_ranks, int32_t n_stages,
                            const uint64_t *layer_bytes, int32_t n_layers, struct lp_err *err);
+
+// What ranks of a stage exchange in a layer with experts, in a word: "none" (there is one rank), "sums" (of all rows),
+// "rows" (all to all, and the sums of each rank's own), "experts" (rows to the ranks of their experts, and sums back).
+const char *lp_sharding_exchange(const struct lp_sharding *part);
 
 #endif

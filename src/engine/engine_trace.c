@@ -39,7 +39,8 @@ static void trace_model(const limpid_engine *e) {
                                                  .chunk = e->chunk,
                                                  .max_batch_tokens = e->max_batch_tokens,
                                                  .max_seqs = e->max_seqs,
-                                                 .speculate = e->speculation.n_draft});
+                                                 .speculate = e->speculation.n_draft,
+                                                 .exchange = lp_sharding_exchange(&w->part)});
 }
 
 static void trace_kernel(const limpid_engine *e, const char *operation, const char *type,

@@ -30,9 +30,9 @@ static void swiglu(struct lp_runner *r, const struct lp_ffn *w, int32_t layer,
                    const struct lp_attn_step *attn, const struct ffn_points *points) {
     struct lp_device *dev = r->model->dev;
     int64_t width = w->gate.n_out, n_rows = attn->n_rows;
-    if (width == 0) return; // nothing of it is on this rank
-    // The routed experts had x too, if no probe ran others between.
-    bool same_x = points == &shared_points && !attn->probe;
+    if (width == 0 || n_rows == 0) return; // nothing of it is on this rank
+    // The routed experts had x too, if no probe ran others between and they were not given other rows.
+    bool same_x = points == &shared_points && !attn->probe && !r->model->part.sends_rows;
     matmul(dev, &w->gate, r->x, r->gate, width, n_rows, false, same_x);
     matmul(dev, &w->up, r->x, r->up, width, n_rows, false, true);
     lp_attn_probe(attn, points->gate, layer, r->gate, width);
@@ -70,13 +70,12 @@ static void run_router(struct lp_runner *r, int32_t layer, const float *x, int64
                                                      .weights = weights});
 }
 
-// The experts of rows first ... + n_rows - 1.
-static void add_rows(struct lp_runner *r, int32_t layer, int64_t first, int64_t n_rows,
-                     const struct lp_expert_source *source) {
+static void call_experts(struct lp_runner *r, int32_t layer, const struct lp_expert_rows *rows,
+                         const struct lp_expert_source *source) {
     struct lp_device *dev = r->model->dev;
     const struct lp_hparams *h = &r->model->h;
     const struct lp_layer *w = &r->model->layers[layer];
-    if (w->experts.gate.n_out == 0 || w->experts.gate.n_mats == 0)
+    if (rows->n_rows == 0 || w->experts.gate.n_out == 0 || w->experts.gate.n_mats == 0)
         return; // nothing is on this rank
     dev->backend->experts(
         dev, &(struct lp_op_experts){.gate = &w->experts.gate,
@@ -84,15 +83,27 @@ static void add_rows(struct lp_runner *r, int32_t layer, int64_t first, int64_t 
                                      .down = &w->experts.down,
                                      .first_expert = (int32_t)lp_shard_experts(r->model).first,
                                      .n_experts = h->n_experts,
-                                     .x = r->x + first * h->n_embd,
+                                     .x = rows->x,
                                      .x_stride = h->n_embd,
-                                     .n_rows = n_rows,
-                                     .ids = r->expert_ids + first * h->n_used,
-                                     .weights = r->expert_weights + first * h->n_used,
+                                     .n_rows = rows->n_rows,
+                                     .ids = rows->ids,
+                                     .weights = rows->weights,
                                      .n_used = h->n_used,
-                                     .y = r->h + first * h->n_embd,
+                                     .y = rows->y,
                                      .y_stride = h->n_embd,
                                      .source = source});
+}
+
+// The experts of rows first ... + n_rows - 1.
+static void add_rows(struct lp_runner *r, int32_t layer, int64_t first, int64_t n_rows,
+                     const struct lp_expert_source *source) {
+    const struct lp_hparams *h = &r->model->h;
+    const struct lp_expert_rows rows = {.x = r->x + first * h->n_embd,
+                                        .ids = r->expert_ids + first * h->n_used,
+                                        .weights = r->expert_weights + first * h->n_used,
+                                        .y = r->h + first * h->n_embd,
+                                        .n_rows = n_rows};
+    call_experts(r, layer, &rows, source);
 }
 
 // Which experts the next layer may want: what its router makes of the residual stream as it is now,
@@ -165,6 +176,23 @@ static void add_side_by_side(struct lp_runner *r, int32_t layer, const struct lp
     lp_step_lap(attn->clock, LP_STEP_PART_EXPERTS);
 }
 
+// The same where rows go to the ranks of their experts: the stream and the choices are of this rank's rows.
+static void mixture_over_ranks(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
+                               const struct lp_step_settings *settings) {
+    const int64_t n_own = attn->n_rows;
+    int64_t n_rows;
+    if (n_own > 0)
+        run_router(r, layer, r->x, n_own, r->router_logits, r->expert_ids, r->expert_weights);
+    lp_step_lap(attn->clock, LP_STEP_PART_ROUTER);
+    const struct lp_expert_rows rows = lp_ranks_send_rows(r, n_own, &n_rows, attn->clock);
+    if (n_rows < 0) return; // a rank has failed
+    lp_step_trace_experts(r, layer, n_rows, settings->trace);
+    call_experts(r, layer, &rows, NULL);
+    lp_step_lap(attn->clock, LP_STEP_PART_EXPERTS);
+    lp_ranks_add_sums(r, n_own, attn->clock);
+    if (r->model->layers[layer].has_shared) add_shared(r, layer, attn, settings);
+}
+
 static void mixture(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
                     const struct lp_step_settings *settings) {
     int64_t n_rows = attn->n_rows;
@@ -194,7 +222,9 @@ static void mixture(struct lp_runner *r, int32_t layer, const struct lp_attn_ste
 void lp_ffn_run(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
                 const struct lp_step_settings *settings) {
     const struct lp_layer *w = &r->model->layers[layer];
-    if (w->is_moe)
+    if (w->is_moe && r->model->part.sends_rows)
+        mixture_over_ranks(r, layer, attn, settings);
+    else if (w->is_moe)
         mixture(r, layer, attn, settings);
     else
         swiglu(r, &w->dense, layer, attn, &dense_points);

@@ -112,6 +112,7 @@ static void run_layer(struct lp_runner *r, const struct packed *p,
         lp_runner_attention(r, r->mtp_spans, p->n_spans, p->n_rows, settings);
     lp_step_trace_begin(r, &attn, r->model->h.n_layers, 1);
     lp_runner_layer(r, r->model->h.n_layers, &attn, settings);
+    lp_ranks_gather_stream(r, p->n_rows, settings->clock);
 }
 
 // Keeps of each drafting span its last row, as a span of one row behind it: in x the next H =

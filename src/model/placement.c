@@ -499,9 +499,8 @@ static lp_status place_experts(struct lp_model *m, const struct lp_bound *bound,
 // A FFN of three weights, of which this rank has some rows of two and the columns of the third that take
 // them.
 static lp_status place_swiglu(struct lp_model *m, const struct lp_bound *bound,
-                              const enum lp_slot slots[3], struct lp_ffn *w, struct lp_err *err) {
-    const struct lp_gguf_tensor *down = bound->tensor[slots[2]];
-    const struct lp_range range = lp_shard_width(m, (int64_t)down->ne[0], down);
+                              const enum lp_slot slots[3], struct lp_range range, struct lp_ffn *w,
+                              struct lp_err *err) {
     const struct placing weights[] = {
         {.slot = slots[0], .to = &w->gate, .cut = {LP_CUT_ROWS, range}},
         {.slot = slots[1], .to = &w->up, .cut = {LP_CUT_ROWS, range}},
@@ -515,10 +514,17 @@ static lp_status place_ffn(struct lp_model *m, int32_t l, struct lp_err *err) {
     static const enum lp_slot dense[] = {LP_SLOT_FFN_GATE, LP_SLOT_FFN_UP, LP_SLOT_FFN_DOWN},
                               shared[] = {LP_SLOT_GATE_SHEXP, LP_SLOT_UP_SHEXP, LP_SLOT_DOWN_SHEXP};
     layer->is_moe = bound->tensor[LP_SLOT_ROUTER] != NULL;
-    if (!layer->is_moe) return place_swiglu(m, bound, dense, &layer->dense, err);
+    const struct lp_gguf_tensor *down = bound->tensor[LP_SLOT_FFN_DOWN];
+    if (!layer->is_moe) {
+        const struct lp_range width = lp_shard_width(m, (int64_t)down->ne[0], down);
+        return place_swiglu(m, bound, dense, width, &layer->dense, err);
+    }
     layer->has_shared = m->h.n_shared > 0;
     lp_status status = place_experts(m, bound, layer->host_experts, &layer->experts, err);
-    if (!status && layer->has_shared) status = place_swiglu(m, bound, shared, &layer->shared, err);
+    if (!status && layer->has_shared) {
+        const struct lp_range width = lp_shard_shared_width(m, bound->tensor[LP_SLOT_DOWN_SHEXP]);
+        status = place_swiglu(m, bound, shared, width, &layer->shared, err);
+    }
     if (!status) status = place_f32_weight(m, bound, LP_SLOT_ROUTER, &layer->router, err);
     return status ? status
                   : to_f32(m, bound->tensor[LP_SLOT_ROUTER_BIAS], &layer->router_bias, err);

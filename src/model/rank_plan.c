@@ -8,7 +8,7 @@ static uint64_t part_of(uint64_t n_bytes, struct lp_range range, int64_t of) {
     return (uint64_t)((double)n_bytes * (double)range.n / (double)of + 0.5);
 }
 
-// Of a FFN whose third weight is `down`
+// Of a dense FFN, or routed experts, whose third weight is `down`
 static uint64_t width_part(const struct lp_model *m, uint64_t n_bytes,
                            const struct lp_gguf_tensor *down) {
     const int64_t width = (int64_t)down->ne[0];
@@ -35,7 +35,8 @@ static uint64_t slot_bytes(const struct lp_model *m, int32_t l, enum lp_slot slo
     case LP_SLOT_GATE_SHEXP:
     case LP_SLOT_UP_SHEXP:
     case LP_SLOT_DOWN_SHEXP:
-        return width_part(m, t->n_bytes, tensors[LP_SLOT_DOWN_SHEXP]);
+        return part_of(t->n_bytes, lp_shard_shared_width(m, tensors[LP_SLOT_DOWN_SHEXP]),
+                       (int64_t)tensors[LP_SLOT_DOWN_SHEXP]->ne[0]);
     case LP_SLOT_GATE_EXPS:
     case LP_SLOT_UP_EXPS:
     case LP_SLOT_DOWN_EXPS:

@@ -76,7 +76,7 @@ lp_status lp_ranks_init(struct lp_runner *r, int32_t owner, struct lp_err *err) 
     r->ranks.owner = owner;
     r->ranks.wait_from_ns = lp_comm_wait_ns(r->model->ranks);
     if (!take_buffers(r)) return lp_err_memory(err, 0, "what ranks exchange");
-    return LP_OK;
+    return lp_ranks_experts_init(r, err);
 }
 
 void lp_ranks_release(struct lp_runner *r) {
@@ -98,6 +98,7 @@ void lp_ranks_release(struct lp_runner *r) {
     lp_free(x->window);
     lp_free(x->gathered);
     lp_free(x->own);
+    lp_ranks_experts_release(&x->experts);
     lp_bytes_release(&x->order.bytes);
 }
 
@@ -132,11 +133,15 @@ void lp_ranks_begin_sum(struct lp_runner *r, int64_t n_rows) {
     put_back(r, zeros, n_rows);
 }
 
+// Where ranks have sequences, each gets the sums of its own rows.
 static void sum_on_hosts(struct lp_runner *r, int64_t n_rows) {
     float *stream = on_host(r, n_rows);
     if (LP_FAULT("rank-loses-part"))
         memset(stream, 0, stream_floats(r, n_rows) / 2 * sizeof *stream);
-    lp_comm_sum(r->model->neighbours, stream, stream_floats(r, n_rows));
+    if (r->model->part.data_attention)
+        lp_comm_sum_parts(r->model->neighbours, stream, r->ranks.gathered);
+    else
+        lp_comm_sum(r->model->neighbours, stream, stream_floats(r, n_rows));
     if (LP_FAULT("rank-own-stream")) stream[0] += 1e-3f;
     put_back(r, stream, n_rows);
 }
@@ -194,14 +199,14 @@ void lp_ranks_begin_attention(struct lp_runner *r, int64_t n_rows) {
 }
 
 void lp_ranks_end_attention(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock) {
-    if (!r->model->part.data_attention) {
-        lp_ranks_end_sum(r, n_rows, clock);
-        return;
-    }
+    if (!r->model->part.data_attention) lp_ranks_end_sum(r, n_rows, clock);
+}
+
+void lp_ranks_gather_stream(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock) {
+    if (!r->model->part.data_attention) return;
     lp_step_lap(clock, LP_STEP_PART_OTHER);
     float *stream = on_host(r, n_rows);
-    r->ranks.rows_sent +=
-        (uint64_t)r->ranks.own_rows.n * (uint64_t)(r->model->part.n_tensor - 1);
+    r->ranks.rows_sent += (uint64_t)r->ranks.own_rows.n * (uint64_t)(r->model->part.n_tensor - 1);
     lp_comm_gather(r->model->neighbours, stream, r->ranks.gathered);
     put_back(r, stream, n_rows);
     lp_step_lap(clock, LP_STEP_PART_RANKS);

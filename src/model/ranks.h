@@ -8,6 +8,7 @@
 
 #include "dist/order.h"
 #include "model/model.h"
+#include "model/ranks_experts.h"
 
 struct lp_runner;
 
@@ -30,7 +31,7 @@ struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
     uint8_t *reports;            // [size] of what ranks tell at the end of a step
     struct lp_rank_times *times; // [size]: rank 0's of all; NULL without ranks
     uint64_t step_ns, began_ns, wait_from_ns;
-    uint64_t reported; // the last order whose end was told to rank 0
+    uint64_t reported;                   // the last order whose end was told to rank 0
     uint64_t rows_sent, sent_from_bytes; // in the step that runs; what was sent before it
     // With stages: rows of a window, which runs through them behind the one before; 0: all rows at once
     int64_t window_rows;
@@ -41,6 +42,7 @@ struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
     struct lp_span *own; // [max_rows]: those whose cache is here, rows counted from own_rows.first
     int32_t n_own;
     struct lp_range own_rows;
+    struct lp_ranks_experts experts;
     bool *bad; // [max_rows]
     // of rank 1 and up: what an order says
     struct lp_page_table *tables; // [max_rows]
@@ -63,10 +65,12 @@ void lp_ranks_release(struct lp_runner *r);
 // cleared on all of them but the first, behind it summed.
 void lp_ranks_begin_sum(struct lp_runner *r, int64_t n_rows);
 void lp_ranks_end_sum(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock);
-// The same around attention: summed where ranks have heads; where they have sequences, each gives all others the
-// rows of its own.
+// The same around attention, where ranks have heads; where they have sequences nothing is summed.
 void lp_ranks_begin_attention(struct lp_runner *r, int64_t n_rows);
 void lp_ranks_end_attention(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock);
+// Where ranks have sequences, the stream counts for their rows alone: behind attention, and behind a layer. Each gives
+// all others its rows: before a FFN that is divided, behind the last layer, and behind a layer that is watched.
+void lp_ranks_gather_stream(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock);
 // Notes whose rows the spans are; they lie in the order of the parts of their tables.
 void lp_ranks_divide_rows(struct lp_runner *r, const struct lp_span *spans, int32_t n_spans);
 // What of a step attention runs over here, and from which row on: all of it, or the sequences whose cache is here.

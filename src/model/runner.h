@@ -76,7 +76,7 @@ void lp_runner_upload(struct lp_runner *r, const int32_t *tokens, const struct l
 struct lp_attn_step lp_runner_attention(struct lp_runner *r, const struct lp_span *spans,
                                         int32_t n_spans, int64_t n_rows,
                                         const struct lp_step_settings *settings);
-// h += attention and FFN of a layer.
+// h += attention and FFN of a layer. With data-parallel attention of the rows that are this rank's alone.
 void lp_runner_layer(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
                      const struct lp_step_settings *settings);
 // The layers that are here over the rows of a step: r->h = the stream behind the last of them.

@@ -70,6 +70,15 @@ struct lp_range lp_shard_width(const struct lp_model *m, int64_t width,
     return share(m, width, block == 1 && even ? FLOAT_STEP : block);
 }
 
+struct lp_range lp_shard_shared_width(const struct lp_model *m, const struct lp_gguf_tensor *down) {
+    const int64_t width = (int64_t)down->ne[0];
+    return m->part.sends_rows ? (struct lp_range){0, width} : lp_shard_width(m, width, down);
+}
+
+struct lp_range lp_shard_experts_of(const struct lp_model *m, int32_t tensor) {
+    return lp_share(m->h.n_experts, 1, m->part.n_tensor, tensor);
+}
+
 struct lp_range lp_shard_experts(const struct lp_model *m) {
     return m->part.whole_experts ? share(m, m->h.n_experts, 1)
                                  : (struct lp_range){0, m->h.n_experts};
@@ -117,6 +126,8 @@ static lp_status choose_attention(struct lp_model *m, enum lp_attention_parallel
                           "--attention-parallel data does not work in a pipeline of stages yet; "
                           "leave it or --pipeline out");
     m->part.data_attention = true;
+    // Between devices with memory of their own rows go through the hosts, all of them.
+    m->part.sends_rows = m->part.whole_experts && m->dev->backend->host_memory;
     return LP_OK;
 }
 

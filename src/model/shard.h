@@ -27,7 +27,12 @@ struct lp_range lp_shard_heads(const struct lp_model *model, int32_t layer);
 // Rows of gate and up, and columns of down, of a FFN of that width
 struct lp_range lp_shard_width(const struct lp_model *model, int64_t width,
                                const struct lp_gguf_tensor *down);
+// The same of a layer's shared expert: all of it where rows are not gathered.
+struct lp_range lp_shard_shared_width(const struct lp_model *model,
+                                      const struct lp_gguf_tensor *down);
 struct lp_range lp_shard_experts(const struct lp_model *model);
+// Of another rank of the stage, where they are whole.
+struct lp_range lp_shard_experts_of(const struct lp_model *model, int32_t tensor);
 struct lp_range lp_shard_vocab(const struct lp_model *model);
 // Of another rank of the last stage.
 struct lp_range lp_shard_vocab_of(const struct lp_model *model, int32_t tensor);

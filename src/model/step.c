@@ -346,7 +346,15 @@ void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *
     if (own.n_rows > 0) add_attention(r, l, &own, settings);
     r->h = stream;
     if (r->model->part.data_attention) take_layer_routes(r, l, attn); // of all ranks' sequences
+    if (w->is_moe && r->model->part.sends_rows) {
+        r->h = stream + first_row * n_embd;
+        if (own.n_rows > 0) norm(r, r->h, w->ffn_norm, r->x, own.n_rows);
+        lp_ffn_run(r, l, &own, settings);
+        r->h = stream;
+        return;
+    }
     lp_ranks_end_attention(r, n_rows, attn->clock);
+    lp_ranks_gather_stream(r, n_rows, attn->clock);
     lp_attn_probe(attn, LP_PROBE_ATTN_RESIDUAL, l, r->h, n_embd);
     norm(r, r->h, w->ffn_norm, r->x, n_rows);
     lp_step_lap(attn->clock, LP_STEP_PART_OTHER);
@@ -443,6 +451,8 @@ static void call_layers(struct lp_runner *r, const struct lp_attn_step *attn,
         if (r->model->ranks && lp_comm_failed(r->model->ranks, NULL)) return; // R1
         lp_runner_layer(r, l, attn, settings);
         if (LP_FAULT("nan-in-layer") && l == 2) plant_nan(r, attn->n_rows, 200);
+        if (l + 1 == end || settings->watch || r->ranks.watched)
+            lp_ranks_gather_stream(r, attn->n_rows, attn->clock);
         lp_ranks_show_layer(r, attn->n_rows, selected);
         if (selected) lp_ranks_show_selection(r, settings->watch && !lp_ranks_follows(r));
         if (settings->watch)
