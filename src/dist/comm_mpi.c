@@ -301,18 +301,27 @@ static void overlap(const struct runs *a, int32_t i, const struct runs *b, int32
     *place = n > 0 ? first : 0;
 }
 
-// From ranks that have runs `from` of x to those that want runs `to`.
+// From ranks that have runs `from` of x to those that want runs `to`. By way of the room: Open MPI takes the same buffer
+// twice for an exchange in place.
 static bool hand_over(struct mpi_comm *c, float *x, const struct runs *from, const struct runs *to,
                       struct lp_err *err) {
     const int32_t own = c->base.rank;
     struct runs given = {.sum = 0}, taken = {.sum = 0};
+    int place[LP_COMM_MAX_SIZE] = {0};
     for (int32_t i = 0; i < c->base.size; i++) {
         if (i == own) continue; // that is where it shall be
         overlap(from, own, to, i, &given.count[i], &given.place[i]);
-        overlap(from, i, to, own, &taken.count[i], &taken.place[i]);
+        overlap(from, i, to, own, &taken.count[i], &place[i]);
+        taken.place[i] = (int)taken.sum;
         given.sum += (size_t)given.count[i];
+        taken.sum += (size_t)taken.count[i];
     }
-    return trade(c, x, &given, x, &taken, "a sum", err);
+    if (!make_room(c, taken.sum, err) || !trade(c, x, &given, c->room, &taken, "a sum", err))
+        return false;
+    for (int32_t i = 0; i < c->base.size; i++)
+        if (taken.count[i])
+            memcpy(x + place[i], c->room + taken.place[i], (size_t)taken.count[i] * sizeof *x);
+    return true;
 }
 
 // A rank with most of the rows would take them of all others, and add them alone: then all add even shares first.
@@ -324,8 +333,8 @@ static bool mpi_sum_parts(struct lp_comm *comm, float *x, const size_t *n_floats
     if (!lay_out(comm, n_floats, &runs, err)) return false;
     for (int32_t i = 0; i < comm->size; i++)
         if (n_floats[i] > most) most = n_floats[i];
-    if (runs.sum <= SMALL_FLOATS || most <= 2 * (runs.sum / (size_t)comm->size))
-        return sum_runs(c, x, &runs, err);
+    const bool is_even = runs.sum <= INT_MAX / 2 && most <= 2 * (runs.sum / (size_t)comm->size);
+    if (runs.sum <= SMALL_FLOATS || is_even) return sum_runs(c, x, &runs, err);
     share_evenly(comm, runs.sum, &share);
     return sum_runs(c, x, &share, err) && hand_over(c, x, &share, &runs, err);
 }

@@ -41,6 +41,9 @@ LAYOUTS = {  # ranks and how they are laid out
     "2 stages of 2": ["--ranks", 4, "--pipeline", 2],
     "2 data": ["--ranks", 2, "--attention-parallel", "data"], "4 data": ["--ranks", 4, "--attention-parallel", "data"],
     "3 data, whole": ["--ranks", 3, "--attention-parallel", "data", "--shard-experts", "whole"],
+    "3 data": ["--ranks", 3, "--attention-parallel", "data"],
+    "2 data, whole": ["--ranks", 2, "--attention-parallel", "data", "--shard-experts", "whole"],
+    "4 data, whole": ["--ranks", 4, "--attention-parallel", "data", "--shard-experts", "whole"],
 }
 PROMPT = "Once upon a time, there was a fox"
 
