@@ -340,6 +340,19 @@ static long long largest_end(const json_t *ranks, const char *key) {
     return most;
 }
 
+static void print_exchange(const json_t *rank, FILE *to) {
+    static const char *const words[][2] = {
+        {"sums", "all rows on every rank, summed over all behind attention and behind the FFN"},
+        {"rows", "each rank's rows to all others behind attention, and the sums of its own back"},
+        {"experts",
+         "experts' rows: to the ranks of their experts, and sums back; those of a dense FFN to "
+         "all ranks"}};
+    const char *name = json_string_value(json_object_get(rank, "exchange"));
+    for (size_t i = 0; name && i < sizeof words / sizeof *words; i++)
+        if (strcmp(name, words[i][0]) == 0)
+            fprintf(to, "  exchanged in a layer: %s\n", words[i][1]);
+}
+
 static void print_ranks(const json_t *r, FILE *to) {
     static const struct {
         const char *key, *title;
@@ -379,6 +392,7 @@ static void print_ranks(const json_t *r, FILE *to) {
     else
         fprintf(to, "  attention by heads: KV caches of %s in all, for %lld tokens\n",
                 SIZE(kv_bytes), kv_tokens);
+    print_exchange(json_array_get(ranks, 0), to);
 }
 
 void lp_inspect_print(const json_t *r, bool sections_only, FILE *to) {

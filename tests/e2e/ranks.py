@@ -12,6 +12,8 @@ Checked with 2, 3 and 4 ranks, with experts split and whole, and in pipelines of
 - sequences divided over ranks (--attention-parallel data): log-probabilities and texts are those of one process on every
   rank, more run at a time than one rank has pages for, a prefix is found again on the rank that has it, the ranks'
   caches together are that of one process
+- what they exchange: with whole experts rows go to the ranks of their experts, also where ranks have none; a step counts
+  what a rank gives the others, and with sequences divided it is less than with heads
 - a trace of each rank, which `limpid trace` puts on one time line, also where a rank was killed
 - a rank that dies or hangs: the request is told which, health turns red, all processes end
 - what cannot be is refused with a sentence, by all processes; without a launcher nothing changes
@@ -45,6 +47,7 @@ LAYOUTS = {  # ranks and how they are laid out
     "2 data, whole": ["--ranks", 2, "--attention-parallel", "data", "--shard-experts", "whole"],
     "4 data, whole": ["--ranks", 4, "--attention-parallel", "data", "--shard-experts", "whole"],
 }
+DATA = [name for name in LAYOUTS if "data" in name]
 PROMPT = "Once upon a time, there was a fox"
 
 
@@ -221,6 +224,59 @@ def caches_together(limpid, layout):
         yield f"KV bytes of all ranks are {sums}, of one process {one}"
     if any(r["attention"] != "data" or r["kv_tokens"] != 256 * 4 for r in plan["data"]["ranks"]):
         yield f"the plan is {plan['data']['ranks']}"
+
+
+def more_ranks_than_experts(limpid, g):
+    """One has no expert, and all but one no rows."""
+    layout = ["--ranks", 7, "--attention-parallel", "data", "--shard-experts", "whole"]
+    plan = json.loads(run([limpid, "inspect", g.path, "--json", *layout]).stdout)["ranks"]
+    if min(r["experts"][1] - r["experts"][0] for r in plan) > 0 or {r["exchange"] for r in plan} != {"experts"}:
+        yield f"the plan is {plan}"
+    yield from golden(limpid, g, [*layout, "--threads", 1], "cpu")
+
+
+# What a division is called in plans and traces.
+EXCHANGES = {"2": "sums", "3": "sums", "2 data": "rows", "4 data": "rows", "2 data, whole": "experts", "4 data, whole": "experts"}
+
+
+def steps_of(limpid, n_tokens, layout, folder):
+    """Of a prompt, by rank: the steps of its trace, and the exchange that it names."""
+    path = os.path.join(folder, "t.jsonl")
+    run([limpid, "dump", MINI_MODEL, "--tokens", ",".join(str(100 + i) for i in range(n_tokens)), "--chunk", n_tokens, "--threads", 1,
+         "--logits", os.path.join(folder, "l.npy"), "--trace", path, *layout])
+    for rank in range(layout[1]):
+        with open(path + (f".rank{rank}" if rank else "")) as f:
+            events = [json.loads(line) for line in f]
+        yield [e for e in events if e["event"] == "step"], next(e["exchange"] for e in events if e["event"] == "model")
+
+
+def exchanges(limpid, name):
+    """What the ranks gave one another in the one step of a prompt, whose rows are all on one rank: counted by hand."""
+    layout, n_tokens, kind = LAYOUTS[name], 64, EXCHANGES[name]
+    report = json.loads(run([limpid, "inspect", MINI_MODEL, "--json", *layout]).stdout)
+    facts = {f["name"]: f["value"] for f in report["facts"]}
+    n_layers = int(facts["block_count"]) - int(facts["nextn_predict_layers"])
+    n_dense, n_used = int(facts["leading_dense_block_count"]), int(facts["expert_used_count"])
+    others, row = layout[1] - 1, int(facts["embedding_length"]) * 4
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        steps, names = zip(*steps_of(limpid, n_tokens, layout, folder))
+    if set(names) != {kind} or any(len(s) != 1 for s in steps):
+        yield f"exchanges are called {names}, of {[len(s) for s in steps]} steps"
+        return
+    rows = [s[0]["rows_sent"] for s in steps]
+    n_rows = sum(rows)
+    n_gathers = {"sums": 0, "rows": n_layers + 1, "experts": n_dense + 1}[kind]  # before a FFN that is divided, and at the end
+    n_sums = {"sums": 2 * n_layers * (others + 1), "rows": n_layers, "experts": n_dense}[kind]  # so small: all to each who gets them
+    gathered = n_tokens * n_gathers * others
+    chosen = n_tokens * (n_layers - n_dense) if kind == "experts" else 0
+    if sum(n > 0 for n in rows) > 1 or not gathered + (chosen > 0) <= n_rows <= gathered + chosen * min(others, n_used):
+        yield f"rows sent are {rows}, {gathered} of them by hand, and of {chosen} those with experts elsewhere"
+    first, end = report["ranks"][0]["vocabulary"]
+    logits = n_tokens * (int(facts["vocab_size"]) - (end - first)) * 4
+    want = (n_rows + n_tokens * n_sums * others + (n_rows - gathered)) * row + chosen * others * 2 * n_used * 4 + logits
+    got = sum(s[0]["bytes_sent"] for s in steps)
+    if got != want:
+        yield f"{got} bytes are sent, {want} by hand"
 
 
 def memory_available():
@@ -415,22 +471,28 @@ def main():
         for name in mine:
             if "--pipeline" not in LAYOUTS[name] or LAYOUTS[name][-1] <= g.info["n_layer"]:
                 checks.add(f"{g.name} {name}", golden, args.limpid, g, LAYOUTS[name], "cpu")
+        for name in () if args.sanitizer or "experts" not in g.ref else [x for x in DATA if x not in mine]:
+            checks.add(f"{g.name} {name}", golden, args.limpid, g, LAYOUTS[name], "cpu")
         if i % 3 == 0 and not args.sanitizer:
             checks.add(f"{g.name} ref", golden, args.limpid, g, LAYOUTS["3"], "ref")
     for i, g in enumerate(models if args.sanitizer else models[::3]):
         layout = LAYOUTS[("2", "3 whole", "2 stages")[i % 3]]
         checks.add(f"{g.name} {' '.join(map(str, layout))} read ahead", golden, args.limpid, g, [*layout, "--prefetch"], "cpu")
         checks.add(f"{g.name} 3, read ahead and repacked", golden, args.limpid, g, [*LAYOUTS["3"], "--prefetch", "--repack", "on"], "cpu")
-    for name in ("2 whole",) if args.sanitizer else ("3", "2 whole", "2 stages of 2", "2 data"):
+    for name in ("2 whole",) if args.sanitizer else ("3", "2 whole", "2 stages of 2", "2 data", "2 data, whole", "4 data, whole"):
         checks.add(f"{models[0].name} {name} deterministic", same_bits, args.limpid, models[0], LAYOUTS[name])
     for name in () if args.sanitizer else ("2 stages", "3 stages", "2 stages of 2"):
         checks.add(f"windows, {name}", long_prompt, args.limpid, LAYOUTS[name])
-    for name in ("2", "2 data"):
+    for name in ("2", "2 data", "3 data, whole"):
         checks.add(f"drafts, {name}", speculates, args.limpid, LAYOUTS[name])
-    for name, chunk in (("2 data", 64),) if args.sanitizer else (("2 data", 64), ("3 data, whole", 17), ("4 data", 512)):
+    for name, chunk in (("2 data", 64), ("3 data, whole", 17)) if args.sanitizer else (("2 data", 64), ("3 data, whole", 17), ("4 data", 512)):
         checks.add(f"sequences, {name}, chunks of {chunk}", divides_sequences, args.limpid, LAYOUTS[name], chunk)
         checks.add(f"more sequences than a rank has pages for, {name}", more_than_a_rank_has, args.limpid, LAYOUTS[name])
         checks.add(f"caches together, {name}", caches_together, args.limpid, LAYOUTS[name])
+    if not args.sanitizer:
+        checks.add("more ranks than experts", more_ranks_than_experts, args.limpid, Golden("dsa_shared"))
+    for name in ("2 data, whole",) if args.sanitizer else EXCHANGES:
+        checks.add(f"what is exchanged, {name}", exchanges, args.limpid, name)
     if not args.sanitizer:
         checks.add("data where heads do not fit", chooses_data, args.limpid)
     for name in ("2", "2 data") if args.sanitizer else ("2", "2 stages", "4", "2 data", "3 data, whole"):
@@ -451,6 +513,9 @@ def main():
         checks.add(f"refused: {' '.join(map(str, options))}", refuses, args.limpid, options, status, *words)
     checks.add("a rank is killed", fails, args.limpid, signal.SIGKILL, "has ended")
     checks.add("a rank is killed, data", fails, args.limpid, signal.SIGKILL, "has ended", "--attention-parallel", "data")
+    whole = ["--attention-parallel", "data", "--shard-experts", "whole"]
+    checks.add("a rank is killed, data, whole", fails, args.limpid, signal.SIGKILL, "has ended", *whole)
+    checks.add("a rank hangs, data, whole", fails, args.limpid, signal.SIGSTOP, "is stopped", *whole)
     checks.add("a rank hangs", fails, args.limpid, signal.SIGSTOP, "is stopped")
     checks.add("no file on a rank", differ, args.limpid, None, "rank 1 on", "cannot open")
     checks.add("another file on a rank", differ, args.limpid, models[0].path, "rank 1 on", "another file")

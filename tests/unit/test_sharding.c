@@ -88,6 +88,21 @@ static void test_names_of_divisions(void **state) {
     assert_false(lp_attention_parallel_parse("split", &attention));
 }
 
+static void test_names_of_exchanges(void **state) {
+    (void)state;
+    const struct lp_sharding alone = {.n_tensor = 1, .data_attention = true},
+                             heads = {.n_tensor = 2, .whole_experts = true},
+                             data = {.n_tensor = 2, .data_attention = true},
+                             both = {.n_tensor = 2,
+                                     .whole_experts = true,
+                                     .data_attention = true,
+                                     .sends_rows = true};
+    assert_string_equal(lp_sharding_exchange(&alone), "none");
+    assert_string_equal(lp_sharding_exchange(&heads), "sums");
+    assert_string_equal(lp_sharding_exchange(&data), "rows");
+    assert_string_equal(lp_sharding_exchange(&both), "experts");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shares_are_everything_once),
@@ -95,6 +110,7 @@ int main(void) {
         cmocka_unit_test(test_stages_are_balanced),
         cmocka_unit_test(test_what_cannot_be_is_refused),
         cmocka_unit_test(test_names_of_divisions),
+        cmocka_unit_test(test_names_of_exchanges),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
