@@ -16,7 +16,7 @@ set(CMAKE_CUDA_FLAGS_RELWITHDEBINFO "-O2 -g")
 # root and subnormals as IEEE has them (nvcc's defaults).
 add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-fno-exceptions,-fno-rtti,-fno-strict-aliasing,-Wall>")
 
-set(LP_CUDA_SOURCES backend/cuda/cuda_device.c backend/cuda/cuda_elementwise.cu backend/cuda/cuda_matmul.cu
+set(LP_CUDA_SOURCES backend/cuda/cuda_device.c backend/cuda/cuda_elementwise.cu backend/cuda/cuda_norm.cu backend/cuda/cuda_matmul.cu
                     backend/cuda/cuda_experts.cu backend/cuda/cuda_router.cu backend/cuda/cuda_attention.cu
                     backend/cuda/cuda_indexer.cu backend/cuda/cuda_attn_kernels.c backend/cuda/cuda_latent.c
                     backend/cuda/cuda_replay.c backend/cuda/cuda_expand.cu backend/cuda/cuda_rates.cu backend/cuda/cuda_float.cu

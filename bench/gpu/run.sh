@@ -44,6 +44,7 @@ check() {
 
 check check_cuda "$build/tests/check_cuda"
 check check_cuda_wide "$build/tests/check_cuda_wide"
+check check_cuda_together "$build/tests/check_cuda_together"
 for op in matmul head_matmul experts elementwise router attention kv_types indexer batch; do
     check "check_$op" "$build/tests/check_cuda_$op"
 done

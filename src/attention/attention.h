@@ -55,12 +55,29 @@ struct lp_attn_step { // what is the same for all layers of a step
     int32_t n_ahead;
 };
 
+// What rows of one buffer need behind their projection, in this order, as far as it is given.
+struct lp_attn_ready {
+    float *x;                    // a row's first value
+    int64_t stride, head_stride; // from row to row, and from head to head
+    int32_t n_heads;
+    const float *norm_w, *norm_b; // RMSNorm, or with norm_b LayerNorm, of the first norm_width values; NULL: none
+    float eps;
+    int32_t norm_width;
+    const struct lp_rope_spec *rope;
+    int32_t rope_first; // value of a row (and head) that is rotated first
+    bool stores;        // rows go into the cache of this kind; n_heads 1
+    enum lp_kv_kind kind;
+};
+// At most LP_READY_PARTS parts; those that store have a norm.
+void lp_attn_ready_rows(const struct lp_attn_step *step, int32_t layer,
+                        const struct lp_attn_ready *parts, int32_t n_parts);
+
 // y = W x (+ bias) for all rows of the step; y rows are contiguous. same_x: of lp_op_matmul.
 void lp_attn_project(const struct lp_attn_step *step, const struct lp_weight *w, const float *bias,
                      const float *x, int64_t x_stride, bool same_x, float *y);
-// RMSNorm in place over `width` values of n_rows rows.
+// RMSNorm in place over `width` values of n_rows rows. next: of lp_op_rms_norm.
 void lp_attn_norm(const struct lp_attn_step *step, float *x, int64_t stride, const float *w,
-                  float eps, int64_t n_rows, int32_t width);
+                  float eps, int64_t n_rows, int32_t width, const struct lp_weight *next);
 // Rotates the first rope->width values of each head in place, at the positions of the step.
 void lp_attn_rotate(const struct lp_attn_step *step, const struct lp_rope_spec *rope, float *x,
                     int64_t token_stride, int64_t head_stride, int32_t n_heads);
@@ -159,10 +176,21 @@ struct lp_route lp_mla_route(const struct lp_attn_step *step, const struct lp_ml
 void lp_mla_trace(const struct lp_attn_step *step, const struct lp_mla_layer *w,
                   const struct lp_span *span, int32_t layer, int32_t last_layer);
 
-// sparse.c: the indexer of a full layer: keys into the cache, and the selection of each query where
-// a span sees more than top_k keys.
-void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
-                     const struct lp_mla_buffers *buf, const float *x, int64_t x_stride);
+// sparse.c: the indexer of a full layer. Its keys (and weights of heads, where keys are selected) from x, which the
+// last product had too; its queries from buf->q_low (same_x: of lp_op_matmul); what both need then; and, once
+// keys are in the cache, the selection of each query where a span sees more than top_k keys.
+void lp_sparse_project_keys(const struct lp_attn_step *step, int32_t layer,
+                            const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
+                            const float *x, int64_t x_stride);
+void lp_sparse_project_queries(const struct lp_attn_step *step, int32_t layer,
+                               const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
+                               bool same_x);
+struct lp_rope_spec lp_sparse_rope(const struct lp_mla_layer *w);
+int32_t lp_sparse_ready(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                        const struct lp_rope_spec *rope, const struct lp_mla_buffers *buf,
+                        struct lp_attn_ready parts[2]);
+void lp_sparse_select(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
+                      const struct lp_mla_buffers *buf);
 // Whether any of these spans sees more than top_k keys, so that keys are selected. Where spans go
 // together and one of them does, the others' selection is all that they see.
 bool lp_sparse_selects(const struct lp_attn_step *step, const struct lp_mla_layer *w,

@@ -14,7 +14,7 @@ void lp_attn_project(const struct lp_attn_step *step, const struct lp_weight *w,
 }
 
 void lp_attn_norm(const struct lp_attn_step *step, float *x, int64_t stride, const float *w,
-                  float eps, int64_t n_rows, int32_t width) {
+                  float eps, int64_t n_rows, int32_t width, const struct lp_weight *next) {
     step->dev->backend->rms_norm(step->dev, &(struct lp_op_rms_norm){.x = x,
                                                                      .x_stride = stride,
                                                                      .w = w,
@@ -22,7 +22,8 @@ void lp_attn_norm(const struct lp_attn_step *step, float *x, int64_t stride, con
                                                                      .y = x,
                                                                      .y_stride = stride,
                                                                      .n_rows = n_rows,
-                                                                     .width = width});
+                                                                     .width = width,
+                                                                     .next = next});
 }
 
 void lp_attn_rotate(const struct lp_attn_step *step, const struct lp_rope_spec *rope, float *x,
@@ -64,6 +65,71 @@ void lp_attn_store(const struct lp_attn_step *step, int32_t layer, enum lp_kv_ki
                                                                            .x_stride = cache.width,
                                                                            .n_rows = step->n_rows,
                                                                            .batch = &batch});
+}
+
+// ---- what rows need behind their projections
+
+static struct lp_op_rope rope_of(const struct lp_attn_step *step, const struct lp_attn_ready *r) {
+    return (struct lp_op_rope){.x = r->x + r->rope_first,
+                               .token_stride = r->stride,
+                               .head_stride = r->head_stride,
+                               .n_tokens = step->n_rows,
+                               .n_heads = r->n_heads,
+                               .width = r->rope->width,
+                               .pairing = r->rope->pairing,
+                               .positions = step->positions,
+                               .inv_freq = r->rope->inv_freq,
+                               .magnitude = r->rope->magnitude};
+}
+
+// In one operation; false where the backend has none for these.
+static bool ready_at_once(const struct lp_attn_step *step, int32_t layer,
+                          const struct lp_attn_ready *parts, int32_t n_parts) {
+    struct lp_op_ready_part all[LP_READY_PARTS];
+    struct lp_cache_view views[LP_READY_PARTS];
+    const struct lp_op_batch batch = {step->positions, step->row_pages, step->max_context};
+    if (!step->dev->backend->ready_rows || !step->row_pages) return false;
+    for (int32_t i = 0; i < n_parts; i++) {
+        const struct lp_attn_ready *r = &parts[i];
+        all[i] = (struct lp_op_ready_part){.rope = rope_of(step, r),
+                                           .rope_first = r->rope_first,
+                                           .norm_w = r->norm_w,
+                                           .norm_b = r->norm_b,
+                                           .eps = r->eps,
+                                           .norm_width = r->norm_width};
+        if (!r->stores) continue;
+        views[i] = lp_kv_view(step->kv, layer, r->kind, step->spans[0].pages);
+        all[i].cache = &views[i];
+    }
+    return step->dev->backend->ready_rows(
+        step->dev, &(struct lp_op_ready_rows){
+                       .parts = all, .n_parts = n_parts, .n_rows = step->n_rows, .batch = &batch});
+}
+
+static void ready_apart(const struct lp_attn_step *step, int32_t layer,
+                        const struct lp_attn_ready *r) {
+    const struct lp_op_rope rope = rope_of(step, r);
+    if (r->norm_b)
+        step->dev->backend->layer_norm(step->dev,
+                                       &(struct lp_op_layer_norm){.x = r->x,
+                                                                  .x_stride = r->stride,
+                                                                  .w = r->norm_w,
+                                                                  .b = r->norm_b,
+                                                                  .eps = r->eps,
+                                                                  .y = r->x,
+                                                                  .y_stride = r->stride,
+                                                                  .n_rows = step->n_rows,
+                                                                  .width = r->norm_width});
+    else if (r->norm_w)
+        lp_attn_norm(step, r->x, r->stride, r->norm_w, r->eps, step->n_rows, r->norm_width, NULL);
+    step->dev->backend->rope(step->dev, &rope);
+    if (r->stores) lp_attn_store(step, layer, r->kind, r->x);
+}
+
+void lp_attn_ready_rows(const struct lp_attn_step *step, int32_t layer,
+                        const struct lp_attn_ready *parts, int32_t n_parts) {
+    if (ready_at_once(step, layer, parts, n_parts)) return;
+    for (int32_t i = 0; i < n_parts; i++) ready_apart(step, layer, &parts[i]);
 }
 
 // A bound for n keys that stays the same while sequences grow a little, so that recorded operations

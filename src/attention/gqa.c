@@ -4,7 +4,8 @@
 // RMSNorm over each head of each row, where the model has one.
 static void norm_heads(const struct lp_attn_step *step, const struct lp_gqa_layer *w, float *x,
                        const float *norm, int32_t n_heads) {
-    if (norm) lp_attn_norm(step, x, w->head_dim, norm, w->eps, step->n_rows * n_heads, w->head_dim);
+    if (norm)
+        lp_attn_norm(step, x, w->head_dim, norm, w->eps, step->n_rows * n_heads, w->head_dim, NULL);
 }
 
 void lp_gqa_trace(const struct lp_attn_step *step, const struct lp_span *span, int32_t layer,
@@ -61,7 +62,7 @@ void lp_gqa_take_routes(const struct lp_attn_step *step, int32_t layer) {
 void lp_gqa_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_gqa_layer *w,
                    const struct lp_gqa_buffers *buf, const float *x, int64_t x_stride) {
     int64_t head = w->head_dim;
-    lp_attn_project(step, &w->q, w->q_bias, x, x_stride, false, buf->q);
+    lp_attn_project(step, &w->q, w->q_bias, x, x_stride, true, buf->q);
     lp_attn_project(step, &w->k, w->k_bias, x, x_stride, true, buf->k);
     lp_attn_project(step, &w->v, w->v_bias, x, x_stride, true, buf->v);
     lp_step_lap(step->clock, LP_STEP_PART_PROJECT);

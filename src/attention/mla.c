@@ -9,45 +9,65 @@ static struct lp_rope_spec rope_of(const struct lp_mla_layer *w) {
     return rope;
 }
 
-// What is made of x itself, one behind the other: the query latent (or, without a rank, the queries), and
-// latent and rotated part of the cache.
-static void project_input(const struct lp_attn_step *step, const struct lp_mla_layer *w,
-                          const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
+// What is made of x itself, one behind the other: the query latent (or, without a rank, the queries), latent and
+// rotated part of the cache, and what the indexer has of x. The norm in front may have made x ready for these.
+static void project_input(const struct lp_attn_step *step, int32_t layer,
+                          const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
+                          const float *x, int64_t x_stride, bool indexes) {
     if (w->has_q_rank)
-        lp_attn_project(step, &w->q_a, NULL, x, x_stride, false, buf->q_low);
+        lp_attn_project(step, &w->q_a, NULL, x, x_stride, true, buf->q_low);
     else if (w->n_heads > 0)
-        lp_attn_project(step, &w->q, NULL, x, x_stride, false, buf->q);
+        lp_attn_project(step, &w->q, NULL, x, x_stride, true, buf->q);
     lp_attn_project(step, &w->kv_a, NULL, x, x_stride, true, buf->kv);
     lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
+    lp_attn_probe(step, LP_PROBE_ATTN_KV_PROJ, layer, buf->kv, w->latent + w->rope_dim);
+    if (indexes) lp_sparse_project_keys(step, layer, w, buf, x, x_stride);
 }
 
-// -> q [n_heads, nope + rope], rotated; q_low, the normed query latent, stays for the indexer.
-static void make_queries(const struct lp_attn_step *step, int32_t layer,
-                         const struct lp_mla_layer *w, const struct lp_mla_buffers *buf) {
-    struct lp_rope_spec rope = rope_of(w);
-    int64_t head = w->nope + w->rope_dim;
+// q_low, the normed query latent -> q [n_heads, nope + rope], and the indexer's queries
+static void project_queries(const struct lp_attn_step *step, int32_t layer,
+                            const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
+                            bool indexes) {
+    const bool has_heads = w->n_heads > 0;
     if (w->has_q_rank) {
-        lp_attn_norm(step, buf->q_low, w->q_rank, w->q_a_norm, w->eps, step->n_rows, w->q_rank);
+        lp_attn_norm(step, buf->q_low, w->q_rank, w->q_a_norm, w->eps, step->n_rows, w->q_rank,
+                     has_heads ? &w->q_b : &w->index_q);
         lp_step_lap(step->clock, LP_STEP_PART_OTHER);
-        if (w->n_heads == 0) return;
-        lp_attn_project(step, &w->q_b, NULL, buf->q_low, w->q_rank, false, buf->q);
+        if (has_heads) lp_attn_project(step, &w->q_b, NULL, buf->q_low, w->q_rank, true, buf->q);
         lp_step_lap(step->clock, LP_STEP_PART_PROJECT);
     }
-    if (w->n_heads == 0) return;
-    lp_attn_probe_heads(step, LP_PROBE_ATTN_Q_PROJ, layer, buf->q, w->n_heads, head);
-    lp_attn_rotate(step, &rope, buf->q + w->nope, w->n_heads * head, head, w->n_heads);
-    lp_step_lap(step->clock, LP_STEP_PART_OTHER);
+    if (has_heads)
+        lp_attn_probe_heads(step, LP_PROBE_ATTN_Q_PROJ, layer, buf->q, w->n_heads,
+                            w->nope + w->rope_dim);
+    if (indexes) lp_sparse_project_queries(step, layer, w, buf, true);
 }
 
-// kv -> [latent (normed), rope part (rotated)] -> the cache
-static void make_latents(const struct lp_attn_step *step, int32_t layer,
-                         const struct lp_mla_layer *w, const struct lp_mla_buffers *buf) {
-    struct lp_rope_spec rope = rope_of(w);
-    int64_t width = w->latent + w->rope_dim;
-    lp_attn_probe(step, LP_PROBE_ATTN_KV_PROJ, layer, buf->kv, width);
-    lp_attn_norm(step, buf->kv, width, w->kv_a_norm, w->eps, step->n_rows, w->latent);
-    lp_attn_rotate(step, &rope, buf->kv + w->latent, width, 0, 1);
-    lp_attn_store(step, layer, LP_KV_LATENT, buf->kv);
+// Queries rotated; kv -> [latent (normed), rope part (rotated)] -> the cache; the indexer's likewise.
+static void ready_rows(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
+                       const struct lp_mla_buffers *buf, bool indexes) {
+    const struct lp_rope_spec rope = rope_of(w), index_rope = lp_sparse_rope(w);
+    const int64_t width = w->latent + w->rope_dim, head = w->nope + w->rope_dim;
+    struct lp_attn_ready parts[LP_READY_PARTS];
+    int32_t n = 0;
+    parts[n++] = (struct lp_attn_ready){.x = buf->kv,
+                                        .stride = width,
+                                        .n_heads = 1,
+                                        .norm_w = w->kv_a_norm,
+                                        .eps = w->eps,
+                                        .norm_width = w->latent,
+                                        .rope = &rope,
+                                        .rope_first = w->latent,
+                                        .stores = true,
+                                        .kind = LP_KV_LATENT};
+    if (w->n_heads > 0)
+        parts[n++] = (struct lp_attn_ready){.x = buf->q,
+                                            .stride = w->n_heads * head,
+                                            .head_stride = head,
+                                            .n_heads = w->n_heads,
+                                            .rope = &rope,
+                                            .rope_first = w->nope};
+    if (indexes) n += lp_sparse_ready(step, w, &index_rope, buf, &parts[n]);
+    lp_attn_ready_rows(step, layer, parts, n);
     lp_step_lap(step->clock, LP_STEP_PART_OTHER);
 }
 
@@ -154,11 +174,11 @@ void lp_mla_take_routes(const struct lp_attn_step *step, int32_t layer,
 
 void lp_mla_attend(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
                    const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
-    project_input(step, w, buf, x, x_stride);
-    make_queries(step, layer, w, buf);
-    make_latents(step, layer, w, buf);
-    bool selects = w->indexer == LP_INDEXER_FULL && !(LP_FAULT("index-shared") && layer > 0);
-    if (selects) lp_sparse_index(step, layer, w, buf, x, x_stride);
+    bool indexes = w->indexer == LP_INDEXER_FULL && !(LP_FAULT("index-shared") && layer > 0);
+    project_input(step, layer, w, buf, x, x_stride, indexes);
+    project_queries(step, layer, w, buf, indexes);
+    ready_rows(step, layer, w, buf, indexes);
+    if (indexes) lp_sparse_select(step, layer, w, buf);
     if (w->n_heads == 0) return; // cache and selection are there for other layers and ranks
     for (int32_t i = 0, n; i < step->n_spans; i += n) {
         const struct lp_span *spans = &step->spans[i];

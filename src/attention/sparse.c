@@ -44,35 +44,59 @@ static void select_keys(const struct lp_attn_step *step, int32_t layer,
                                      .counts = buf->n_selected + span->first_row});
 }
 
-void lp_sparse_index(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
-                     const struct lp_mla_buffers *buf, const float *x, int64_t x_stride) {
-    struct lp_device *dev = step->dev;
+void lp_sparse_project_keys(const struct lp_attn_step *step, int32_t layer,
+                            const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
+                            const float *x, int64_t x_stride) {
+    lp_attn_project(step, &w->index_k, NULL, x, x_stride, true, buf->index_k);
+    lp_attn_probe(step, LP_PROBE_INDEX_K_PROJ, layer, buf->index_k, w->index_width);
+    if (lp_sparse_selects(step, w, step->spans, step->n_spans))
+        lp_attn_project(step, &w->index_proj, NULL, x, x_stride, true, buf->index_w);
+    lp_step_lap(step->clock, LP_STEP_PART_INDEX_PROJECT);
+}
+
+void lp_sparse_project_queries(const struct lp_attn_step *step, int32_t layer,
+                               const struct lp_mla_layer *w, const struct lp_mla_buffers *buf,
+                               bool same_x) {
+    if (!lp_sparse_selects(step, w, step->spans, step->n_spans)) return;
+    lp_attn_project(step, &w->index_q, NULL, buf->q_low, w->q_rank, same_x, buf->index_q);
+    lp_attn_probe_heads(step, LP_PROBE_INDEX_Q_PROJ, layer, buf->index_q, w->index_heads,
+                        w->index_width);
+    lp_step_lap(step->clock, LP_STEP_PART_INDEX_PROJECT);
+}
+
+// The rotated values are the first ones of each indexer head (MLA rotates the last).
+int32_t lp_sparse_ready(const struct lp_attn_step *step, const struct lp_mla_layer *w,
+                        const struct lp_rope_spec *rope, const struct lp_mla_buffers *buf,
+                        struct lp_attn_ready parts[2]) {
+    parts[0] = (struct lp_attn_ready){.x = buf->index_k,
+                                      .stride = w->index_width,
+                                      .n_heads = 1,
+                                      .norm_w = w->index_norm_w,
+                                      .norm_b = w->index_norm_b,
+                                      .eps = w->index_eps,
+                                      .norm_width = w->index_width,
+                                      .rope = rope,
+                                      .stores = true,
+                                      .kind = LP_KV_INDEX};
+    if (!lp_sparse_selects(step, w, step->spans, step->n_spans)) return 1;
+    parts[1] = (struct lp_attn_ready){.x = buf->index_q,
+                                      .stride = (int64_t)w->index_heads * w->index_width,
+                                      .head_stride = w->index_width,
+                                      .n_heads = w->index_heads,
+                                      .rope = rope};
+    return 2;
+}
+
+struct lp_rope_spec lp_sparse_rope(const struct lp_mla_layer *w) {
     struct lp_rope_spec rope = w->index_rope;
     if (LP_FAULT("index-rope-style"))
         rope.pairing = rope.pairing == LP_ROPE_HALF ? LP_ROPE_ADJACENT : LP_ROPE_HALF;
-    lp_attn_project(step, &w->index_k, NULL, x, x_stride, false, buf->index_k);
-    lp_attn_probe(step, LP_PROBE_INDEX_K_PROJ, layer, buf->index_k, w->index_width);
-    dev->backend->layer_norm(dev, &(struct lp_op_layer_norm){.x = buf->index_k,
-                                                             .x_stride = w->index_width,
-                                                             .w = w->index_norm_w,
-                                                             .b = w->index_norm_b,
-                                                             .eps = w->index_eps,
-                                                             .y = buf->index_k,
-                                                             .y_stride = w->index_width,
-                                                             .n_rows = step->n_rows,
-                                                             .width = w->index_width});
-    // The rotated values are the first ones of each indexer head (MLA rotates the last).
-    lp_attn_rotate(step, &rope, buf->index_k, w->index_width, 0, 1);
-    lp_attn_store(step, layer, LP_KV_INDEX, buf->index_k);
-    lp_step_lap(step->clock, LP_STEP_PART_INDEX_PROJECT);
+    return rope;
+}
+
+void lp_sparse_select(const struct lp_attn_step *step, int32_t layer, const struct lp_mla_layer *w,
+                      const struct lp_mla_buffers *buf) {
     if (!lp_sparse_selects(step, w, step->spans, step->n_spans)) return;
-    lp_attn_project(step, &w->index_q, NULL, buf->q_low, w->q_rank, false, buf->index_q);
-    lp_attn_probe_heads(step, LP_PROBE_INDEX_Q_PROJ, layer, buf->index_q, w->index_heads,
-                        w->index_width);
-    lp_attn_rotate(step, &rope, buf->index_q, (int64_t)w->index_heads * w->index_width,
-                   w->index_width, w->index_heads);
-    lp_attn_project(step, &w->index_proj, NULL, x, x_stride, false, buf->index_w);
-    lp_step_lap(step->clock, LP_STEP_PART_INDEX_PROJECT);
     for (int32_t i = 0, n; i < step->n_spans; i += n) {
         struct lp_together t = lp_attn_together(step, &step->spans[i], step->n_spans - i);
         n = t.n_spans > 0 ? t.n_spans : 1;

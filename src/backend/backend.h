@@ -150,6 +150,9 @@ struct lp_op_rms_norm {
     float *y;
     int64_t y_stride, n_rows;
     int32_t width;
+    // NULL, or a weight that y is multiplied with next: what a backend makes of rows for that it may make here.
+    const struct lp_weight *next;
+    int32_t next_used; // 0, or next is of experts, of which a row takes so many
 };
 
 // y = (x - mean) / sqrt(var + eps) * w + b, biased variance. y may be x.
@@ -185,9 +188,39 @@ struct lp_op_matmul {
     float *y;          // [n_rows, n_out]
     int64_t y_stride, n_rows;
     bool accumulate;
-    // The rows of x are those of the last matmul or experts, unchanged: what a backend made of them may
-    // serve again.
+    // The rows of x are those of the last matmul, gate_up or experts, or y of the last rms_norm, unchanged: what a
+    // backend made of them may serve again.
     bool same_x;
+};
+
+// y[t] = silu(gate x[t]) * (up x[t]), the numbers of two matmuls and silu_mul.
+struct lp_op_gate_up {
+    const struct lp_weight *gate, *up; // matrix 0
+    const float *x;                    // [n_rows, n_in]
+    int64_t x_stride;
+    float *y; // [n_rows, n_out], contiguous
+    int64_t n_rows;
+    bool same_x; // of lp_op_matmul
+};
+
+// What rows need behind a product, of several buffers at once: no part touches the values of another. A part
+// without a cache is a rope alone. One with a cache takes cache->width values of a row, of which rope.x is
+// number rope_first: the first norm_width are normed, then some rotated (n_heads 1), then all go into the
+// cache; bit for bit what rms_norm (layer_norm where there is norm_b), rope and cache_write make of them.
+#define LP_READY_PARTS 4
+struct lp_op_ready_part {
+    struct lp_op_rope rope;
+    int32_t rope_first;
+    const struct lp_cache_view *cache; // or NULL
+    const float *norm_w, *norm_b;
+    float eps;
+    int32_t norm_width;
+};
+struct lp_op_ready_rows {
+    const struct lp_op_ready_part *parts; // [n_parts], at most LP_READY_PARTS
+    int32_t n_parts;
+    int64_t n_rows;
+    const struct lp_op_batch *batch; // not NULL
 };
 
 // One matrix per head. Plain: y[t][h] = W[h] x[t][h] (n_in -> n_out).
@@ -373,6 +406,7 @@ struct lp_op_experts {
     const int32_t *ids;
     const float *weights;
     int32_t n_used;
+    bool same_x; // of lp_op_matmul
     float *y;
     int64_t y_stride;
     const struct lp_expert_source *source; // NULL: every expert's weights are there
@@ -541,6 +575,9 @@ struct lp_backend {
                      const struct lp_op_top_rows *); // or NULL; only beside scan_rows
     void (*add)(struct lp_device *, const struct lp_op_add *);
     void (*silu_mul)(struct lp_device *, const struct lp_op_silu_mul *);
+    // Several operations in one, where that is faster: NULL, or false for what it does not take.
+    bool (*gate_up)(struct lp_device *, const struct lp_op_gate_up *);
+    bool (*ready_rows)(struct lp_device *, const struct lp_op_ready_rows *);
     void (*cache_write)(struct lp_device *, const struct lp_op_cache_write *);
     void (*gqa)(struct lp_device *, const struct lp_op_gqa *);
     void (*mla_absorbed)(struct lp_device *, const struct lp_op_mla_absorbed *);

@@ -25,14 +25,20 @@ static const struct ffn_points dense_points = {LP_PROBE_FFN_GATE, LP_PROBE_FFN_U
 static const struct ffn_points shared_points = {LP_PROBE_FFN_SHARED_GATE, LP_PROBE_FFN_SHARED_UP,
                                                 LP_PROBE_FFN_SHARED_ACT};
 
-// h += down(silu(gate x) * up x)
-static void swiglu(struct lp_runner *r, const struct lp_ffn *w, int32_t layer,
-                   const struct lp_attn_step *attn, const struct ffn_points *points) {
+// gate = silu(gate x) * up x
+static void gate_up(struct lp_runner *r, const struct lp_ffn *w, int32_t layer,
+                    const struct lp_attn_step *attn, const struct ffn_points *points, bool same_x) {
     struct lp_device *dev = r->model->dev;
-    int64_t width = w->gate.n_out, n_rows = attn->n_rows;
-    if (width == 0 || n_rows == 0) return; // nothing of it is on this rank
-    // The routed experts had x too, if no probe ran others between and they were not given other rows.
-    bool same_x = points == &shared_points && !attn->probe && !r->model->part.sends_rows;
+    const int64_t width = w->gate.n_out, n_rows = attn->n_rows;
+    if (dev->backend->gate_up && !attn->probe &&
+        dev->backend->gate_up(dev, &(struct lp_op_gate_up){.gate = &w->gate,
+                                                           .up = &w->up,
+                                                           .x = r->x,
+                                                           .x_stride = w->gate.n_in,
+                                                           .y = r->gate,
+                                                           .n_rows = n_rows,
+                                                           .same_x = same_x}))
+        return;
     matmul(dev, &w->gate, r->x, r->gate, width, n_rows, false, same_x);
     matmul(dev, &w->up, r->x, r->up, width, n_rows, false, true);
     lp_attn_probe(attn, points->gate, layer, r->gate, width);
@@ -43,17 +49,28 @@ static void swiglu(struct lp_runner *r, const struct lp_ffn *w, int32_t layer,
                                                          .stride = width,
                                                          .n_rows = n_rows,
                                                          .width = (int32_t)width});
+}
+
+// h += down(silu(gate x) * up x)
+static void swiglu(struct lp_runner *r, const struct lp_ffn *w, int32_t layer,
+                   const struct lp_attn_step *attn, const struct ffn_points *points) {
+    struct lp_device *dev = r->model->dev;
+    int64_t width = w->gate.n_out, n_rows = attn->n_rows;
+    if (width == 0 || n_rows == 0) return; // nothing of it is on this rank
+    // The norm, or the routed experts, had x too, if no probe ran others between and they were not given other rows.
+    gate_up(r, w, layer, attn, points, !attn->probe && !r->model->part.sends_rows);
     lp_attn_probe(attn, points->act, layer, r->gate, width);
     matmul(dev, &w->down, r->gate, r->h, w->down.n_out, n_rows, true, false);
     lp_step_lap(attn->clock, points == &shared_points ? LP_STEP_PART_SHARED : LP_STEP_PART_DENSE);
 }
 
+// same_x: of lp_op_matmul
 static void run_router(struct lp_runner *r, int32_t layer, const float *x, int64_t n_rows,
-                       float *logits, int32_t *ids, float *weights) {
+                       bool same_x, float *logits, int32_t *ids, float *weights) {
     struct lp_device *dev = r->model->dev;
     const struct lp_hparams *h = &r->model->h;
     const struct lp_layer *w = &r->model->layers[layer];
-    matmul(dev, &w->router, x, logits, h->n_experts, n_rows, false, false);
+    matmul(dev, &w->router, x, logits, h->n_experts, n_rows, false, same_x);
     dev->backend->router(dev, &(struct lp_op_router){.logits = logits,
                                                      .logits_stride = h->n_experts,
                                                      .n_rows = n_rows,
@@ -71,7 +88,7 @@ static void run_router(struct lp_runner *r, int32_t layer, const float *x, int64
 }
 
 static void call_experts(struct lp_runner *r, int32_t layer, const struct lp_expert_rows *rows,
-                         const struct lp_expert_source *source) {
+                         bool same_x, const struct lp_expert_source *source) {
     struct lp_device *dev = r->model->dev;
     const struct lp_hparams *h = &r->model->h;
     const struct lp_layer *w = &r->model->layers[layer];
@@ -89,13 +106,14 @@ static void call_experts(struct lp_runner *r, int32_t layer, const struct lp_exp
                                      .ids = rows->ids,
                                      .weights = rows->weights,
                                      .n_used = h->n_used,
+                                     .same_x = same_x,
                                      .y = rows->y,
                                      .y_stride = h->n_embd,
                                      .source = source});
 }
 
 // The experts of rows first ... + n_rows - 1.
-static void add_rows(struct lp_runner *r, int32_t layer, int64_t first, int64_t n_rows,
+static void add_rows(struct lp_runner *r, int32_t layer, int64_t first, int64_t n_rows, bool same_x,
                      const struct lp_expert_source *source) {
     const struct lp_hparams *h = &r->model->h;
     const struct lp_expert_rows rows = {.x = r->x + first * h->n_embd,
@@ -103,7 +121,7 @@ static void add_rows(struct lp_runner *r, int32_t layer, int64_t first, int64_t 
                                         .weights = r->expert_weights + first * h->n_used,
                                         .y = r->h + first * h->n_embd,
                                         .n_rows = n_rows};
-    call_experts(r, layer, &rows, source);
+    call_experts(r, layer, &rows, same_x, source);
 }
 
 // Which experts the next layer may want: what its router makes of the residual stream as it is now,
@@ -122,7 +140,7 @@ static void guess_next(struct lp_runner *r, int32_t layer, int64_t n_rows) {
     }
     lp_runner_norm(r, r->h, h->n_embd, r->model->layers[next].ffn_norm, r->guess_x, h->n_embd,
                    n_rows);
-    run_router(r, next, r->guess_x, n_rows, r->guess_logits, r->guess_ids, r->guess_weights);
+    run_router(r, next, r->guess_x, n_rows, false, r->guess_logits, r->guess_ids, r->guess_weights);
     lp_expert_cache_guess(cache, next, r->guess_ids, n_rows);
 }
 
@@ -141,7 +159,7 @@ static void add_experts(struct lp_runner *r, int32_t layer, const struct lp_attn
         return;
     }
     if (!cache) {
-        add_rows(r, layer, 0, attn->n_rows, NULL);
+        add_rows(r, layer, 0, attn->n_rows, !attn->probe, NULL);
         return;
     }
     for (int64_t t = 0, n; t < attn->n_rows; t += n) {
@@ -149,7 +167,7 @@ static void add_experts(struct lp_runner *r, int32_t layer, const struct lp_attn
                                   attn->n_rows - t);
         bool idle = n == attn->n_rows && lp_expert_cache_is_idle(cache);
         if (idle) guess_next(r, layer, attn->n_rows); // the disk would be, all the while
-        add_rows(r, layer, t, n, lp_expert_cache_source(cache, layer));
+        add_rows(r, layer, t, n, false, lp_expert_cache_source(cache, layer));
         lp_expert_cache_end(cache);
         if (!idle && t + n == attn->n_rows) guess_next(r, layer, attn->n_rows);
     }
@@ -182,12 +200,13 @@ static void mixture_over_ranks(struct lp_runner *r, int32_t layer, const struct 
     const int64_t n_own = attn->n_rows;
     int64_t n_rows;
     if (n_own > 0)
-        run_router(r, layer, r->x, n_own, r->router_logits, r->expert_ids, r->expert_weights);
+        run_router(r, layer, r->x, n_own, false, r->router_logits, r->expert_ids,
+                   r->expert_weights);
     lp_step_lap(attn->clock, LP_STEP_PART_ROUTER);
     const struct lp_expert_rows rows = lp_ranks_send_rows(r, n_own, &n_rows, attn->clock);
     if (n_rows < 0) return; // a rank has failed
     lp_step_trace_experts(r, layer, n_rows, settings->trace);
-    call_experts(r, layer, &rows, NULL);
+    call_experts(r, layer, &rows, false, NULL);
     lp_step_lap(attn->clock, LP_STEP_PART_EXPERTS);
     lp_ranks_add_sums(r, n_own, attn->clock);
     if (r->model->layers[layer].has_shared) add_shared(r, layer, attn, settings);
@@ -198,7 +217,8 @@ static void mixture(struct lp_runner *r, int32_t layer, const struct lp_attn_ste
     int64_t n_rows = attn->n_rows;
     const struct lp_hparams *h = &r->model->h;
     const struct lp_layer *w = &r->model->layers[layer];
-    run_router(r, layer, r->x, n_rows, r->router_logits, r->expert_ids, r->expert_weights);
+    run_router(r, layer, r->x, n_rows, !attn->probe, r->router_logits, r->expert_ids,
+               r->expert_weights);
     lp_step_lap(attn->clock, LP_STEP_PART_ROUTER);
     lp_step_trace_experts(r, layer, n_rows, settings->trace);
     lp_attn_probe(attn, LP_PROBE_FFN_ROUTER_LOGITS, layer, r->router_logits, h->n_experts);
@@ -217,6 +237,16 @@ static void mixture(struct lp_runner *r, int32_t layer, const struct lp_attn_ste
     if (!w->has_shared) return;
     lp_runner_probe_added(r, LP_PROBE_FFN_SHARED_OUT, layer, attn, add_shared);
     add_shared(r, layer, attn, settings);
+}
+
+const struct lp_weight *lp_ffn_first(const struct lp_runner *r, int32_t layer, int32_t *n_used) {
+    const struct lp_layer *w = &r->model->layers[layer];
+    *n_used = 0;
+    if (!w->is_moe) return &w->dense.gate;
+    if (w->host_experts || w->experts.gate.n_mats == 0 || w->experts.gate.n_out == 0)
+        return w->has_shared ? &w->shared.gate : NULL;
+    *n_used = r->model->h.n_used;
+    return &w->experts.gate;
 }
 
 void lp_ffn_run(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,

@@ -105,6 +105,8 @@ lp_status lp_runner_check_logits(struct lp_runner *r, const struct lp_step *step
 
 #define LP_RUNNER_GUESS_ROWS 16 // steps of more tokens touch nearly every expert
 
+// The first weight of a layer's FFN, but for a router, that x is multiplied with, for lp_op_rms_norm; NULL: none.
+const struct lp_weight *lp_ffn_first(const struct lp_runner *r, int32_t layer, int32_t *n_used);
 // y += FFN(x) of a layer: dense, or routed experts and the shared one.
 void lp_ffn_run(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
                 const struct lp_step_settings *settings);

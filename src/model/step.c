@@ -240,8 +240,27 @@ void lp_runner_norm(struct lp_runner *r, const float *x, int64_t x_stride, const
                                                          .width = (int32_t)h->n_embd});
 }
 
-static void norm(struct lp_runner *r, const float *x, const float *w, float *y, int64_t n_rows) {
-    lp_runner_norm(r, x, r->model->h.n_embd, w, y, r->model->h.n_embd, n_rows);
+// h, normed, to x; next: the first weight that is multiplied with it (lp_op_rms_norm).
+static void norm(struct lp_runner *r, const float *w, int64_t n_rows, const struct lp_weight *next,
+                 int32_t next_used) {
+    const struct lp_hparams *h = &r->model->h;
+    struct lp_device *dev = r->model->dev;
+    dev->backend->rms_norm(dev, &(struct lp_op_rms_norm){.x = r->h,
+                                                         .x_stride = h->n_embd,
+                                                         .w = w,
+                                                         .eps = h->eps,
+                                                         .y = r->x,
+                                                         .y_stride = h->n_embd,
+                                                         .n_rows = n_rows,
+                                                         .width = (int32_t)h->n_embd,
+                                                         .next = next,
+                                                         .next_used = next_used});
+}
+
+static const struct lp_weight *first_of_attention(const struct lp_runner *r, int32_t l) {
+    const struct lp_layer *w = &r->model->layers[l];
+    if (r->model->h.arch->attention != LP_ATTENTION_MLA) return &w->gqa.q;
+    return w->mla.has_q_rank ? &w->mla.q_a : w->mla.n_heads > 0 ? &w->mla.q : &w->mla.kv_a;
 }
 
 void lp_runner_fix_results(struct lp_runner *r, bool fixed) {
@@ -318,7 +337,7 @@ static void attend(struct lp_runner *r, int32_t l, const struct lp_attn_step *at
 static void add_attention(struct lp_runner *r, int32_t l, const struct lp_attn_step *attn,
                           const struct lp_step_settings *settings) {
     const struct lp_layer *w = &r->model->layers[l];
-    norm(r, r->h, w->attn_norm, r->x, attn->n_rows);
+    norm(r, w->attn_norm, attn->n_rows, first_of_attention(r, l), 0);
     lp_step_lap(attn->clock, LP_STEP_PART_OTHER);
     lp_attn_probe(attn, LP_PROBE_ATTN_NORM, l, r->x, r->model->h.n_embd);
     attend(r, l, attn);
@@ -348,7 +367,7 @@ void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *
     if (r->model->part.data_attention) take_layer_routes(r, l, attn); // of all ranks' sequences
     if (w->is_moe && r->model->part.sends_rows) {
         r->h = stream + first_row * n_embd;
-        if (own.n_rows > 0) norm(r, r->h, w->ffn_norm, r->x, own.n_rows);
+        if (own.n_rows > 0) norm(r, w->ffn_norm, own.n_rows, NULL, 0);
         lp_ffn_run(r, l, &own, settings);
         r->h = stream;
         return;
@@ -356,7 +375,9 @@ void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *
     lp_ranks_end_attention(r, n_rows, attn->clock);
     lp_ranks_gather_stream(r, n_rows, attn->clock);
     lp_attn_probe(attn, LP_PROBE_ATTN_RESIDUAL, l, r->h, n_embd);
-    norm(r, r->h, w->ffn_norm, r->x, n_rows);
+    int32_t n_used;
+    const struct lp_weight *next = lp_ffn_first(r, l, &n_used);
+    norm(r, w->ffn_norm, n_rows, next, n_used);
     lp_step_lap(attn->clock, LP_STEP_PART_OTHER);
     lp_attn_probe(attn, LP_PROBE_FFN_NORM, l, r->x, n_embd);
     lp_runner_probe_added(r, LP_PROBE_FFN_OUT, l, attn, lp_ffn_run);

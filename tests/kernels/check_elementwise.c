@@ -21,7 +21,7 @@ static void apply(struct lp_device *dev, const struct rows *r, int64_t first, in
     const float *x = r->x + first * r->stride;
     y += first * r->stride;
     struct lp_op_rms_norm rms = {
-        x, r->stride, r->what == RMS_NORM ? r->w : NULL, 1e-5f, y, r->stride, n, r->width};
+        x, r->stride, r->what == RMS_NORM ? r->w : NULL, 1e-5f, y, r->stride, n, r->width, NULL, 0};
     struct lp_op_layer_norm layer = {x, r->stride, r->w, r->b, 1e-5f, y, r->stride, n, r->width};
     struct lp_op_add add = {y, r->second + first * r->stride, r->stride, r->stride, n, r->width};
     struct lp_op_silu_mul silu = {x, r->second + first * r->stride, y, r->stride, n, r->width};
@@ -145,7 +145,7 @@ static void test_norm_nan(void **state) { // B4
             float x[80], y[80];
             for (int i = 0; i < 80; i++) x[i] = (float)i;
             x[50] = bad ? INFINITY : NAN;
-            struct lp_op_rms_norm op = {x, 40, NULL, 1e-6f, y, 40, 2, 40};
+            struct lp_op_rms_norm op = {x, 40, NULL, 1e-6f, y, 40, 2, 40, NULL, 0};
             d.dev[k]->backend->rms_norm(d.dev[k], &op);
             int n_bad[2] = {0, 0};
             for (int i = 0; i < 80; i++) n_bad[i / 40] += !isfinite(y[i]);

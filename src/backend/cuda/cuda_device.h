@@ -176,6 +176,15 @@ LP_CUDA_OP(index_select);
 LP_CUDA_OP(router);
 LP_CUDA_OP(experts);
 #undef LP_CUDA_OP
+bool lp_cuda_gate_up(struct lp_device *dev, const struct lp_op_gate_up *op);
+bool lp_cuda_ready_rows(struct lp_device *dev, const struct lp_op_ready_rows *op);
+
+// Whether a product of so many rows with w (n_used: of lp_op_experts; 0: matmul) takes them rounded to 8 bits, all
+// at once, and in which layout (enum lp_cuda_act_layout).
+bool lp_cuda_matmul_rounds(const struct lp_cuda_device *dev, const struct lp_weight *w,
+                           int64_t n_rows, int *layout);
+bool lp_cuda_experts_round(const struct lp_cuda_device *dev, const struct lp_weight *w,
+                           int32_t n_used, int64_t n_rows, int *layout);
 
 // The plain kernels of operations that have others: every chip, shape and type.
 void lp_cuda_mla_absorbed_plain(struct lp_device *dev, const struct lp_op_mla_absorbed *op);

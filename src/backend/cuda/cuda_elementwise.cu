@@ -1,6 +1,7 @@
-// Embedding rows, norms, rotary embedding, the elementwise operations, and rows into the cache.
-// Formulas, precision and order of roundings are those of ref/ref_norm_rope.c.
+// Embedding rows, the elementwise operations, and rows into the cache. Formulas, precision and order of
+// roundings are those of ref/ref_norm_rope.c.
 #include "backend/cuda/cuda_dequant.cuh"
+#include "backend/cuda/cuda_round.cuh"
 
 // ---- embed: a thread an octet
 
@@ -52,99 +53,6 @@ void lp_cuda_add_parts(struct lp_cuda_device *dev, float *x, const float *parts,
     lp_cuda_start_early(dev, add_parts_kernel, lp_cuda_blocks((int64_t)n, LP_CUDA_THREADS),
                         LP_CUDA_THREADS, 0, x, parts, n, n_parts);
     LP_CUDA_LAUNCHED(dev, "a sum over ranks");
-}
-
-// ---- norms: a block a row, sums in double
-
-// A thread keeps its values: a step of one row is nothing but the time to fetch them.
-#define NORM_EACH 8
-template <int THREADS>
-static __global__ void __launch_bounds__(THREADS)
-    rms_norm_kernel(const float *x, int64_t x_stride, const float *w, float eps, float *y,
-                    int64_t y_stride, int width) {
-    lp_cuda_follow();
-    x += blockIdx.x * x_stride;
-    y += blockIdx.x * y_stride;
-    double sum = 0;
-    float mine[NORM_EACH];
-#pragma unroll
-    for (int k = 0; k < NORM_EACH; k++) {
-        const int i = threadIdx.x + k * THREADS;
-        mine[k] = i < width ? x[i] : 0.0f;
-    }
-#pragma unroll
-    for (int k = 0; k < NORM_EACH; k++) sum += (double)mine[k] * mine[k];
-    for (int i = threadIdx.x + NORM_EACH * THREADS; i < width; i += THREADS)
-        sum += (double)x[i] * x[i];
-    sum = lp_cuda_block_sum<THREADS / LP_CUDA_WARP>(sum);
-    const double inverse = 1.0 / sqrt(sum / width + eps);
-#pragma unroll
-    for (int k = 0; k < NORM_EACH; k++) {
-        const int i = threadIdx.x + k * THREADS;
-        if (i < width) y[i] = (float)(mine[k] * inverse * (w ? w[i] : 1.0f));
-    }
-    for (int i = threadIdx.x + NORM_EACH * THREADS; i < width; i += THREADS)
-        y[i] = (float)(x[i] * inverse * (w ? w[i] : 1.0f));
-}
-
-void lp_cuda_rms_norm(struct lp_device *device, const struct lp_op_rms_norm *op) {
-    struct lp_cuda_device *dev = lp_cuda_of(device);
-    if (dev->error || op->n_rows == 0) return;
-    const bool wide = op->width > 2 * LP_CUDA_THREADS; // of the row alone: rule B2
-    lp_cuda_start_early(dev, wide ? rms_norm_kernel<1024> : rms_norm_kernel<LP_CUDA_THREADS>,
-                        (unsigned)op->n_rows, wide ? 1024 : LP_CUDA_THREADS, 0, op->x, op->x_stride,
-                        op->w, op->eps, op->y, op->y_stride, op->width);
-    LP_CUDA_LAUNCHED(dev, "rms_norm");
-}
-
-static __global__ void layer_norm_kernel(const float *x, int64_t x_stride, const float *w,
-                                         const float *b, float eps, float *y, int64_t y_stride,
-                                         int width) {
-    lp_cuda_follow();
-    x += blockIdx.x * x_stride;
-    y += blockIdx.x * y_stride;
-    double sum = 0, square = 0;
-    for (int i = threadIdx.x; i < width; i += LP_CUDA_THREADS) sum += x[i];
-    double mean = lp_cuda_block_sum(sum) / width;
-    for (int i = threadIdx.x; i < width; i += LP_CUDA_THREADS)
-        square += (x[i] - mean) * (x[i] - mean);
-    double inverse = 1.0 / sqrt(lp_cuda_block_sum(square) / width + eps);
-    for (int i = threadIdx.x; i < width; i += LP_CUDA_THREADS)
-        y[i] = (float)((x[i] - mean) * inverse * w[i] + b[i]);
-}
-
-void lp_cuda_layer_norm(struct lp_device *device, const struct lp_op_layer_norm *op) {
-    struct lp_cuda_device *dev = lp_cuda_of(device);
-    if (dev->error || op->n_rows == 0) return;
-    lp_cuda_start_early(dev, layer_norm_kernel, (unsigned)op->n_rows, LP_CUDA_THREADS, 0, op->x,
-                        op->x_stride, op->w, op->b, op->eps, op->y, op->y_stride, op->width);
-    LP_CUDA_LAUNCHED(dev, "layer_norm");
-}
-
-// ---- rope: a thread a pair
-
-static __global__ void rope_kernel(struct lp_op_rope op) {
-    lp_cuda_follow();
-    int64_t half = op.width / 2, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i >= half * op.n_heads * op.n_tokens) return;
-    int64_t p = i % half, h = i / half % op.n_heads, t = i / half / op.n_heads;
-    float angle = __fmul_rn((float)op.positions[t], op.inv_freq[p]);
-    double c = cos((double)angle) * op.magnitude, s = sin((double)angle) * op.magnitude;
-    float *x = op.x + t * op.token_stride + h * op.head_stride;
-    float *a = op.pairing == LP_ROPE_ADJACENT ? x + 2 * p : x + p;
-    float *b = op.pairing == LP_ROPE_ADJACENT ? x + 2 * p + 1 : x + p + half;
-    double a0 = *a, b0 = *b;
-    *a = (float)(a0 * c - b0 * s);
-    *b = (float)(a0 * s + b0 * c);
-}
-
-void lp_cuda_rope(struct lp_device *device, const struct lp_op_rope *op) {
-    struct lp_cuda_device *dev = lp_cuda_of(device);
-    int64_t n = (int64_t)(op->width / 2) * op->n_heads * op->n_tokens;
-    if (dev->error || n == 0) return;
-    lp_cuda_start_early(dev, rope_kernel, lp_cuda_blocks(n, LP_CUDA_THREADS), LP_CUDA_THREADS, 0,
-                        *op);
-    LP_CUDA_LAUNCHED(dev, "rope");
 }
 
 // ---- scan_rows: a block a piece of a row, then a warp a row for its pieces
@@ -264,27 +172,6 @@ void lp_cuda_silu_mul(struct lp_device *device, const struct lp_op_silu_mul *op)
 
 // ---- cache_write: a thread a value, or a block of 32 of Q8_0; the bytes of quant/quantize.c
 
-static __device__ uint16_t to_f16(float value) { // as lp_f32_to_f16
-    uint32_t u = __float_as_uint(value), a = u & 0x7fffffff;
-    uint32_t sign = u >> 16 & 0x8000;
-    if (a > 0x7f800000u) return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x3ff));
-    if (a >= 0x477ff000u) return (uint16_t)(sign | 0x7c00);
-    if (a >= 0x38800000u) {
-        a -= 0x38000000u;
-        return (uint16_t)(sign | (a + 0xfff + (a >> 13 & 1)) >> 13);
-    }
-    if (a < 0x33000000u) return (uint16_t)sign;
-    uint32_t shift = 126 - (a >> 23), mantissa = (a & 0x7fffff) | 0x800000;
-    uint32_t half = (1u << (shift - 1)) - 1 + (mantissa >> shift & 1);
-    return (uint16_t)(sign | (mantissa + half) >> shift);
-}
-
-static __device__ uint16_t to_bf16(float value) { // as lp_f32_to_bf16
-    uint32_t u = __float_as_uint(value);
-    if ((u & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((u >> 16) | 0x40);
-    return (uint16_t)((u + 0x7fff + ((u >> 16) & 1)) >> 16);
-}
-
 static __device__ void to_q8_0(const float *x, struct lp_block_q8_0 *b) { // as lp_quantize_q8_0
     float largest = 0.0f;
     bool finite = true;
@@ -298,7 +185,7 @@ static __device__ void to_q8_0(const float *x, struct lp_block_q8_0 *b) { // as 
         float v = x[j] * inverse;
         b->qs[j] = finite ? (int8_t)(int)((double)v + (v < 0 ? -0.5 : 0.5)) : 0;
     }
-    b->d = to_f16(finite ? d : nanf(""));
+    b->d = lp_cuda_to_f16(finite ? d : nanf(""));
 }
 
 static __global__ void cache_write_kernel(struct lp_cuda_cache cache, int type, const float *x,
@@ -317,7 +204,8 @@ static __global__ void cache_write_kernel(struct lp_cuda_cache cache, int type, 
     else if (type == LP_TYPE_F32)
         ((float *)row)[k] = from[k];
     else
-        ((uint16_t *)row)[k] = type == LP_TYPE_F16 ? to_f16(from[k]) : to_bf16(from[k]);
+        ((uint16_t *)row)[k] =
+            type == LP_TYPE_F16 ? lp_cuda_to_f16(from[k]) : lp_cuda_to_bf16(from[k]);
 }
 
 // A row of an FP8 cache: a warp a block of 128, or 32 values of the tail; bytes at any address.
@@ -337,7 +225,7 @@ static __global__ void cache_write_f8_kernel(struct lp_cuda_cache cache, int n_p
         const int at = (piece - n_blocks) * LP_CUDA_WARP + lane, k = cache.n_blocked + at;
         if (k >= cache.width) return;
         uint8_t *to = row + n_blocks * sizeof(struct lp_block_f8_e4m3) + 2 * at;
-        const uint16_t bits = to_bf16(from[k]);
+        const uint16_t bits = lp_cuda_to_bf16(from[k]);
         to[0] = (uint8_t)bits;
         to[1] = (uint8_t)(bits >> 8);
         return;

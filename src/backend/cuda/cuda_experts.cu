@@ -4,6 +4,7 @@
 // matmul: with activations rounded to 8 bits where the registry has kernels for the types, else plain.
 #include "backend/cuda/cuda_dot.cuh"
 #include "backend/cuda/cuda_float.cuh"
+#include "backend/cuda/cuda_ptx.cuh"
 #include "backend/cuda/cuda_q8.h"
 #include "backend/cuda/cuda_wide.h"
 
@@ -14,7 +15,7 @@
 // pairs. One block.
 static __global__ void sort_kernel(const int32_t *ids, int n_pairs, int n_experts, int tile_rows,
                                    int32_t *pairs, int32_t *pair_begin, int32_t *tiles) {
-    lp_cuda_follow();
+    lp_cuda_wait_for_input(); // as the router, it does not let the next kernel start
     extern __shared__ int32_t lp_cuda_sort_shared[];
     int32_t *begin = lp_cuda_sort_shared, *tile_begin = begin + n_experts + 1,
             *taken = tile_begin + n_experts + 1; // begin[e + 1] counts at first
@@ -58,6 +59,7 @@ static __global__ void sort_kernel(const int32_t *ids, int n_pairs, int n_expert
     }
     for (int p = threadIdx.x; p < n_pairs; p += blockDim.x)
         pairs[begin[ids[p]] + atomicAdd(&taken[ids[p]], 1)] = p;
+    __threadfence();
 }
 
 struct work {
@@ -224,7 +226,7 @@ static void round_rows(struct lp_cuda_device *dev, const struct call *c, const f
         act.layout = c->wide  ? (int)LP_CUDA_ACT_HALF
                      : c->vec ? (int)LP_CUDA_ACT_ROUNDS
                               : (int)LP_CUDA_ACT_SUPERBLOCKS;
-        lp_cuda_act_is_there(dev, &act, false);
+        if (lp_cuda_act_is_there(dev, &act, c->op->same_x)) return;
     } else if (c->wide) {
         dev->act.x = NULL; // unscale is not its own any more
     }
@@ -306,6 +308,11 @@ static bool wide_fits(const struct lp_cuda_device *dev, const struct lp_weight *
     return dev->wide[w->type] && lp_cuda_wide_fits(w);
 }
 
+// Pairs so few that each expert is met once, or nearly so.
+static bool is_few(int64_t n_rows, int32_t n_used, int64_t n_experts) {
+    return n_rows == 1 || 4 * n_rows * n_used <= n_experts;
+}
+
 static struct call call_of(const struct lp_cuda_device *dev, const struct lp_op_experts *op,
                            int64_t first, int64_t n_rows) {
     const int64_t n_experts = op->gate->n_mats;
@@ -320,7 +327,7 @@ static struct call call_of(const struct lp_cuda_device *dev, const struct lp_op_
              op->gate->type == op->up->type && wide_fits(dev, op->gate) && wide_fits(dev, op->up) &&
              wide_fits(dev, op->down);
     const struct lp_cuda_q8_kernel *up = kernel_of(dev, op->gate), *down = kernel_of(dev, op->down);
-    const bool few = (n_rows == 1 || 4 * c.n_pairs <= n_experts) && !c.wide;
+    const bool few = is_few(n_rows, op->n_used, n_experts) && !c.wide;
     c.by_pair = few && !up && !down && !kernel_of(dev, op->up);
     c.vec = few && op->gate->type == op->up->type && vec_fits(up, op->gate) &&
             vec_fits(up, op->up) && vec_fits(down, op->down);
@@ -348,10 +355,22 @@ static void run_rows(struct lp_cuda_device *dev, const struct lp_op_experts *op,
     combine(dev, op, first, n_rows);
 }
 
+bool lp_cuda_experts_round(const struct lp_cuda_device *dev, const struct lp_weight *w,
+                           int32_t n_used, int64_t n_rows, int *layout) {
+    const struct lp_cuda_q8_kernel *kernel = kernel_of(dev, w);
+    // Wide calls take float16; down may decide against the kernels for few, and rows are rounded again then.
+    if (!kernel || n_rows > dev->sizes.n_rows ||
+        (dev->may_vary && n_rows * n_used >= dev->wide_pairs * w->n_mats))
+        return false;
+    *layout = is_few(n_rows, n_used, w->n_mats) && vec_fits(kernel, w) ? LP_CUDA_ACT_ROUNDS
+                                                                       : LP_CUDA_ACT_SUPERBLOCKS;
+    return true;
+}
+
 void lp_cuda_experts(struct lp_device *device, const struct lp_op_experts *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     int64_t most = dev->sizes.n_rows;
-    dev->act.x = NULL;
+    if (!op->same_x) dev->act.x = NULL;
     for (int64_t first = 0; first < op->n_rows && !dev->error; first += most)
         run_rows(dev, op, first, op->n_rows - first < most ? op->n_rows - first : most);
 }

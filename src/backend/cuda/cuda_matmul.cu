@@ -81,14 +81,19 @@ static struct lp_cuda_q8_job job_of(const struct lp_cuda_device *dev, const stru
     return job;
 }
 
+// Whether few rows take the kernel for few; else tiles.
+static bool takes_vec(const struct lp_cuda_device *dev, const struct lp_cuda_q8_kernel *kernel,
+                      const struct lp_weight *w, int64_t n_rows, int64_t x_heads) {
+    return n_rows <= LP_CUDA_VEC_ROWS && (kernel->vec_any_alignment || lp_cuda_q8_aligned(w)) &&
+           (size_t)(n_rows * x_heads) * lp_cuda_act_bytes(w->n_in, LP_CUDA_ACT_ROUNDS) <=
+               dev->scratch.act_bytes;
+}
+
 // n_rows rows that fit in the scratch.
 static void multiply_slice(struct lp_cuda_device *dev, const struct lp_cuda_q8_kernel *kernel,
                            const struct lp_weight *w, const struct lp_cuda_product *p) {
     const int64_t x_heads = p->x_head ? w->n_mats : 1;
-    const bool vec =
-        p->n_rows <= LP_CUDA_VEC_ROWS && (kernel->vec_any_alignment || lp_cuda_q8_aligned(w)) &&
-        (size_t)(p->n_rows * x_heads) * lp_cuda_act_bytes(w->n_in, LP_CUDA_ACT_ROUNDS) <=
-            dev->scratch.act_bytes;
+    const bool vec = takes_vec(dev, kernel, w, p->n_rows, x_heads);
     struct lp_cuda_quantize q = {};
     q.x = p->x;
     q.x_row = p->x_row;
@@ -165,6 +170,54 @@ static void multiply(struct lp_cuda_device *dev, const struct lp_weight *w,
         else
             multiply_slice(dev, kernel, &used, &part);
     }
+}
+
+bool lp_cuda_matmul_rounds(const struct lp_cuda_device *dev, const struct lp_weight *w,
+                           int64_t n_rows, int *layout) {
+    const struct lp_cuda_q8_kernel *kernel =
+        (const struct lp_cuda_q8_kernel *)dev->matmul[w->type]->impl;
+    struct lp_weight one = *w;
+    one.n_mats = 1;
+    if (!kernel || wide_kernel(dev, &one, n_rows)) return false;
+    *layout = takes_vec(dev, kernel, w, n_rows, 1) ? LP_CUDA_ACT_ROUNDS : LP_CUDA_ACT_SUPERBLOCKS;
+    return true;
+}
+
+// One row alone: with more the kernel would read the weights again for each.
+bool lp_cuda_gate_up(struct lp_device *device, const struct lp_op_gate_up *op) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    const struct lp_cuda_q8_kernel *kernel =
+        (const struct lp_cuda_q8_kernel *)dev->matmul[op->gate->type]->impl;
+    if (op->n_rows != 1 || !kernel || op->gate->type != op->up->type ||
+        !takes_vec(dev, kernel, op->gate, 1, 1) || !takes_vec(dev, kernel, op->up, 1, 1))
+        return false;
+    if (dev->error) return true;
+    struct lp_cuda_product p = {};
+    p.x = op->x;
+    p.x_row = op->x_stride;
+    p.n_rows = 1;
+    p.same_x = op->same_x;
+    struct lp_cuda_quantize q = {};
+    q.x = op->x;
+    q.x_row = op->x_stride;
+    q.n_rows = q.n_heads = 1;
+    q.n_in = op->gate->n_in;
+    q.layout = LP_CUDA_ACT_ROUNDS;
+    q.out = dev->scratch.act;
+    if (!op->same_x) dev->act.x = NULL;
+    if (!is_there(dev, &p, 1, q.n_in, q.layout)) lp_cuda_quantize_act(dev, &q);
+    struct lp_weight gate = *op->gate, up = *op->up;
+    gate.n_mats = up.n_mats = 1;
+    struct lp_cuda_q8_job job = {};
+    job.w = &gate;
+    job.up = &up;
+    job.mode = LP_CUDA_Q8_GATE_UP;
+    job.x = dev->scratch.act;
+    job.y = op->y;
+    job.n_rows = job.n_used = 1;
+    job.ids = (const int32_t *)dev->scratch.zero; // the first of one matrix
+    kernel->vec(dev, &job);
+    return true;
 }
 
 void lp_cuda_matmul(struct lp_device *device, const struct lp_op_matmul *op) {

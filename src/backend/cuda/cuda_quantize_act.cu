@@ -1,10 +1,8 @@
 // Activations to 8 bits: the bytes and scales of cpu_quantize_act.h, in the layouts of cuda_q8.h.
-#include "backend/cuda/cuda_common.cuh"
 #include "backend/cuda/cuda_ptx.cuh"
-#include "backend/cuda/cuda_q8.h"
+#include "backend/cuda/cuda_round.cuh"
 
-#define TINY 0x1p-110f // below: 127 / amax may overflow
-#define LANES 8        // a group; four values each
+#define LANES 8 // a group; four values each
 
 static __device__ inline float lane_max_bits(uint32_t &bits) {
     for (int step = 1; step < LANES; step *= 2) {
@@ -14,42 +12,14 @@ static __device__ inline float lane_max_bits(uint32_t &bits) {
     return __uint_as_float(bits);
 }
 
-// Four values to int8, and d of the group. As quantize_group and quantize_unusual of the cpu backend.
+// Four values to int8, and d of the group.
 static __device__ inline uint32_t round4(const float (&x)[4], float amax, float *d) {
+    const struct lp_cuda_rounding r = lp_cuda_rounding_of(amax);
     int q[4];
-    if (amax >= TINY && amax <= 0x1.fffffep127f) {
-        const float inverse = 127.0f / amax;
-        *d = amax / 127.0f;
 #pragma unroll
-        for (int i = 0; i < 4; i++) q[i] = __float2int_rn(x[i] * inverse);
-    } else {
-        *d = !isfinite(amax) ? nanf("") : amax / 127.0f;
-        if (*d * 127.0f < amax) *d = nextafterf(*d, 1.0f);
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            if (!(*d > 0.0f)) {
-                q[i] = 0;
-                continue;
-            }
-            const float v = rintf((x[i] * 0x1p100f) / (*d * 0x1p100f));
-            q[i] = (int)(v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v);
-        }
-    }
+    for (int i = 0; i < 4; i++) q[i] = lp_cuda_round(x[i], r);
+    *d = r.d;
     return (q[0] & 255) | (q[1] & 255) << 8 | (q[2] & 255) << 16 | (uint32_t)(q[3] & 255) << 24;
-}
-
-// Where word k (values 4k ... 4k + 3) of group g of superblock b lies in a rounded row, and its d.
-static __device__ inline size_t word_at(enum lp_cuda_act_layout layout, int b, int g, int k) {
-    if (layout == LP_CUDA_ACT_ROUNDS)
-        return (size_t)(b / 8) * (8 * LP_CUDA_ACT_BYTES) + (2 * g + k / 4) * 128 + b % 8 * 16 +
-               k % 4 * 4;
-    return (size_t)b * LP_CUDA_ACT_BYTES + g / 2 * 64 + k % 4 * 16 + (g & 1) * 8 + k / 4 * 4;
-}
-static __device__ inline size_t scale_at(enum lp_cuda_act_layout layout, int b, int g) {
-    if (layout == LP_CUDA_ACT_ROUNDS)
-        return (size_t)(b / 8) * (8 * LP_CUDA_ACT_BYTES) + 2048 + g / 2 * 128 + b % 8 * 16 +
-               (g & 1) * 8;
-    return (size_t)b * LP_CUDA_ACT_BYTES + LP_CUDA_SUPERBLOCK + g * 8;
 }
 
 // Blocks along x: groups of a row; along y: rows. Eight lanes a group. Groups past the end of a row are
@@ -76,7 +46,7 @@ static __global__ void quantize_kernel(const struct lp_cuda_quantize k, int n_gr
     }
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-        const uint32_t magnitude = __float_as_uint(x[i]) & 0x7fffffffu;
+        const uint32_t magnitude = lp_cuda_magnitude(x[i]);
         bits = magnitude > bits ? magnitude : bits; // NaN is above infinity
     }
     const float amax = lane_max_bits(bits);
@@ -86,8 +56,9 @@ static __global__ void quantize_kernel(const struct lp_cuda_quantize k, int n_gr
     if (at >= n_groups) return;
     uint8_t *out = k.out + (size_t)row * row_bytes;
     const int b = group / 8, g = group % 8;
-    *(uint32_t *)(out + word_at(k.layout, b, g, lane)) = q;
-    if (lane == 0) *(float2 *)(out + scale_at(k.layout, b, g)) = make_float2(d, d * (float)sum);
+    *(uint32_t *)(out + lp_cuda_act_word(k.layout, b, g, lane)) = q;
+    if (lane == 0)
+        *(float2 *)(out + lp_cuda_act_scale(k.layout, b, g)) = make_float2(d, d * (float)sum);
 }
 
 void lp_cuda_quantize_act(struct lp_cuda_device *dev, const struct lp_cuda_quantize *q) {
