@@ -127,7 +127,10 @@ static __device__ __forceinline__ void rotate(float *x, int64_t p, int64_t half,
                                               enum lp_rope_pairing pairing, int32_t position,
                                               float inv_freq, float magnitude) {
     const float angle = __fmul_rn((float)position, inv_freq);
-    const double c = cos((double)angle) * magnitude, s = sin((double)angle) * magnitude;
+    double s, c;
+    sincos((double)angle, &s, &c);
+    s *= magnitude;
+    c *= magnitude;
     float *a = pairing == LP_ROPE_ADJACENT ? x + 2 * p : x + p;
     float *b = pairing == LP_ROPE_ADJACENT ? x + 2 * p + 1 : x + p + half;
     const double a0 = *a, b0 = *b;

@@ -2,6 +2,7 @@
 #ifndef LP_BACKEND_CUDA_CUDA_Q8_LAUNCH_CUH
 #define LP_BACKEND_CUDA_CUDA_Q8_LAUNCH_CUH
 
+#include "backend/cuda/cuda_q8_short.cuh"
 #include "backend/cuda/cuda_q8_tile.cuh"
 #include "backend/cuda/cuda_q8_vec.cuh"
 
@@ -73,6 +74,11 @@ static void lp_cuda_vec_mode(struct lp_cuda_device *dev, const struct lp_cuda_q8
                   FIT = LP_CUDA_SHARED_ALL / (WARPS * STAGES * lp_cuda_vec_sizes<F>::STAGE),
                   BLOCKS = FIT < 4 ? FIT : 4;
     const struct lp_cuda_vec_work k = lp_cuda_vec_work_of(job);
+    if (MODE == LP_CUDA_Q8_MATMUL && k.superblocks <= LP_CUDA_SHORT_MOST) {
+        k.superblocks == 1 ? lp_cuda_short_start<F, N, 1>(dev, k)
+                           : lp_cuda_short_start<F, N, 2>(dev, k);
+        return;
+    }
     const int64_t resident = (int64_t)BLOCKS * dev->n_multiprocessors;
     if (k.parts > 1 && k.n_units < 2 * WARPS * resident / 3)
         lp_cuda_vec_start<F, N, 12, 2, true, MODE, 1>(dev, &k, 0);

@@ -19,7 +19,8 @@ static __device__ double group_score(const double *c, const struct lp_op_router 
     return op.group_score == LP_GROUP_MAX || size == 1 ? first : first + second;
 }
 
-#define THREADS 256
+#define THREADS 1024
+#define COUNTERS 4 // threads that count what goes before an expert
 
 // Max and sum of exp over a row's logits, for softmax; of a NaN everything is NaN.
 static __device__ void softmax_of(const float *z, int n, double *most, double *sum) {
@@ -37,7 +38,7 @@ static __device__ void softmax_of(const float *z, int n, double *most, double *s
         if (better(of_warp[i], mine)) mine = of_warp[i];
     for (int e = threadIdx.x; e < n; e += THREADS) part += exp(z[e] - mine);
     *most = mine;
-    *sum = lp_cuda_block_sum(part);
+    *sum = lp_cuda_block_sum<THREADS / LP_CUDA_WARP>(part);
 }
 
 // Whole numbers in the order of choice: NaN above all, -0 = +0; 0 is left for what may not be chosen.
@@ -47,12 +48,14 @@ static __device__ inline uint64_t rank_of(double c) {
     return bits >> 63 ? ~bits : bits | (uint64_t)1 << 63;
 }
 
-// How many of n are chosen before number `at`: larger ranks, and equal ones that stand before it.
-static __device__ inline int count_before(const uint64_t *ranks, int n, int at) {
+// How many of numbers `from`, from + step, ... of n are chosen before number `at`: larger ranks, and equal ones that
+// stand before it.
+static __device__ inline int count_before(const uint64_t *ranks, int n, int at, int from,
+                                          int step) {
     const uint64_t mine = ranks[at];
     int before = 0;
 #pragma unroll 8
-    for (int i = 0; i < n; i++) before += ranks[i] > mine || (ranks[i] == mine && i < at);
+    for (int i = from; i < n; i += step) before += ranks[i] > mine || (ranks[i] == mine && i < at);
     return before;
 }
 
@@ -86,14 +89,18 @@ static __global__ void __launch_bounds__(THREADS) router_kernel(struct lp_op_rou
         groups[g] = rank_of(group_score(c, op, g));
     __syncthreads();
     for (int e = threadIdx.x; e < op.n_experts; e += THREADS) {
-        const bool open =
-            op.n_groups <= 1 || count_before(groups, op.n_groups, e / size) < op.n_groups_used;
+        const bool open = op.n_groups <= 1 ||
+                          count_before(groups, op.n_groups, e / size, 0, 1) < op.n_groups_used;
         ranks[e] = open ? rank_of(c[e]) : 0; // its own place alone
     }
     __syncthreads();
-    for (int e = threadIdx.x; e < op.n_experts; e += THREADS) {
-        const int before = count_before(ranks, op.n_experts, e);
-        if (ranks[e] == 0 || before >= op.n_used) continue;
+    const int each = threadIdx.x % COUNTERS;
+    for (int first = 0; first < op.n_experts; first += THREADS / COUNTERS) { // the whole warp
+        const int at = first + threadIdx.x / COUNTERS, e = at < op.n_experts ? at : 0;
+        int before = count_before(ranks, op.n_experts, e, each, COUNTERS);
+        for (int step = 1; step < COUNTERS; step *= 2)
+            before += __shfl_xor_sync(0xffffffffu, before, step);
+        if (each != 0 || at >= op.n_experts || ranks[e] == 0 || before >= op.n_used) continue;
         ids[before] = e;
         weights[before] = s[e];
     }
