@@ -14,11 +14,11 @@ static const char *line_of(enum lp_trace_kind kind, const void *event, size_t n_
 
 static void fields_come_in_order_with_their_kinds(void **state) {
     (void)state;
-    struct lp_trace_step step = {3, 17, 1, -1};
+    struct lp_trace_step step = {3, 17, 1, -1, 5, 640};
     assert_string_equal(
         line_of(LP_TRACE_KIND_step, &step, sizeof step),
         "{\"event\":\"step\",\"time_us\":2000,\"thread\":77,\"step\":3,\"n_tokens\":"
-        "17,\"n_sequences\":1,\"duration_us\":-1}\n");
+        "17,\"n_sequences\":1,\"duration_us\":-1,\"rows_sent\":5,\"bytes_sent\":640}\n");
     struct lp_trace_draft limits = {INT64_MIN, INT64_MAX, INT32_MIN, INT32_MAX};
     assert_string_equal(line_of(LP_TRACE_KIND_draft, &limits, sizeof limits),
                         "{\"event\":\"draft\",\"time_us\":2000,\"thread\":77,\"step\":"
