@@ -60,7 +60,8 @@ struct lp_attn_ready {
     float *x;                    // a row's first value
     int64_t stride, head_stride; // from row to row, and from head to head
     int32_t n_heads;
-    const float *norm_w, *norm_b; // RMSNorm, or with norm_b LayerNorm, of the first norm_width values; NULL: none
+    // RMSNorm, or with norm_b LayerNorm, of the first norm_width values; NULL: none
+    const float *norm_w, *norm_b;
     float eps;
     int32_t norm_width;
     const struct lp_rope_spec *rope;
