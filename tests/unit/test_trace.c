@@ -31,15 +31,19 @@ static void events_are_json_lines(void **state) {
     make_path();
     assert_int_equal(lp_trace_open(&trace, path, &err), LP_OK);
     assert_true(lp_trace_is_full(trace));
-    lp_trace_emit_step(trace, &(struct lp_trace_step){
-                                  .step = 3, .n_tokens = 17, .n_sequences = 1, .duration_us = -1});
+    lp_trace_emit_step(trace, &(struct lp_trace_step){.step = 3,
+                                                      .n_tokens = 17,
+                                                      .n_sequences = 1,
+                                                      .duration_us = -1,
+                                                      .rows_sent = 5,
+                                                      .bytes_sent = 640});
     lp_trace_emit_attention(
         trace, &(struct lp_trace_attention){.layer = 2, .route = "a\"b\\", .reason = "tab\there"});
     assert_int_equal(lp_trace_close(trace, &err), LP_OK);
     char *text = content();
     assert_non_null(strstr(text, "{\"event\":\"step\",\"time_us\":"));
-    assert_non_null(
-        strstr(text, "\"step\":3,\"n_tokens\":17,\"n_sequences\":1,\"duration_us\":-1}\n"));
+    assert_non_null(strstr(text, "\"step\":3,\"n_tokens\":17,\"n_sequences\":1,\"duration_us\":-1,"
+                                 "\"rows_sent\":5,\"bytes_sent\":640}\n"));
     assert_non_null(
         strstr(text, "\"route\":\"a\\\"b\\\\\",\"reason\":\"tab?here\",\"kernel\":\"\"}\n"));
     lp_free(text);
