@@ -131,11 +131,11 @@ void lp_step_trace_end(struct lp_runner *r, const struct lp_step *step,
     load->step = (int64_t)r->step;
     load->n_tokens = (int32_t)step->n_rows;
     if (load->n_layers > 0 && step->n_rows > 1) lp_trace_emit_expert_load(trace, load);
-    lp_trace_emit_step(trace, &(struct lp_trace_step){
-                                  .step = (int64_t)r->step,
-                                  .n_tokens = (int32_t)step->n_rows,
-                                  .n_sequences = step->n_spans,
-                                  .duration_us = (int64_t)((lp_clock_ns() - start_ns) / 1000),
-                                  .rows_sent = (int64_t)r->ranks.rows_sent,
-                                  .bytes_sent = (int64_t)lp_ranks_sent_bytes(r)});
+    lp_trace_emit_step(
+        trace, &(struct lp_trace_step){.step = (int64_t)r->step,
+                                       .n_tokens = (int32_t)step->n_rows,
+                                       .n_sequences = step->n_spans,
+                                       .duration_us = (int64_t)((lp_clock_ns() - start_ns) / 1000),
+                                       .rows_sent = (int64_t)r->ranks.rows_sent,
+                                       .bytes_sent = (int64_t)lp_ranks_sent_bytes(r)});
 }
