@@ -26,18 +26,27 @@ void lp_attn_norm(const struct lp_attn_step *step, float *x, int64_t stride, con
                                                                      .next = next});
 }
 
+static struct lp_op_rope rope_of(const struct lp_attn_step *step, const struct lp_attn_ready *r) {
+    return (struct lp_op_rope){.x = r->x + r->rope_first,
+                               .token_stride = r->stride,
+                               .head_stride = r->head_stride,
+                               .n_tokens = step->n_rows,
+                               .n_heads = r->n_heads,
+                               .width = r->rope->width,
+                               .pairing = r->rope->pairing,
+                               .positions = step->positions,
+                               .inv_freq = r->rope->inv_freq,
+                               .magnitude = r->rope->magnitude};
+}
+
 void lp_attn_rotate(const struct lp_attn_step *step, const struct lp_rope_spec *rope, float *x,
                     int64_t token_stride, int64_t head_stride, int32_t n_heads) {
-    step->dev->backend->rope(step->dev, &(struct lp_op_rope){.x = x,
-                                                             .token_stride = token_stride,
-                                                             .head_stride = head_stride,
-                                                             .n_tokens = step->n_rows,
-                                                             .n_heads = n_heads,
-                                                             .width = rope->width,
-                                                             .pairing = rope->pairing,
-                                                             .positions = step->positions,
-                                                             .inv_freq = rope->inv_freq,
-                                                             .magnitude = rope->magnitude});
+    const struct lp_op_rope op = rope_of(step, &(struct lp_attn_ready){.x = x,
+                                                                       .stride = token_stride,
+                                                                       .head_stride = head_stride,
+                                                                       .n_heads = n_heads,
+                                                                       .rope = rope});
+    step->dev->backend->rope(step->dev, &op);
 }
 
 static void store_span(const struct lp_attn_step *step, int32_t layer, enum lp_kv_kind kind,
@@ -68,19 +77,6 @@ void lp_attn_store(const struct lp_attn_step *step, int32_t layer, enum lp_kv_ki
 }
 
 // ---- what rows need behind their projections
-
-static struct lp_op_rope rope_of(const struct lp_attn_step *step, const struct lp_attn_ready *r) {
-    return (struct lp_op_rope){.x = r->x + r->rope_first,
-                               .token_stride = r->stride,
-                               .head_stride = r->head_stride,
-                               .n_tokens = step->n_rows,
-                               .n_heads = r->n_heads,
-                               .width = r->rope->width,
-                               .pairing = r->rope->pairing,
-                               .positions = step->positions,
-                               .inv_freq = r->rope->inv_freq,
-                               .magnitude = r->rope->magnitude};
-}
 
 // In one operation; false where the backend has none for these.
 static bool ready_at_once(const struct lp_attn_step *step, int32_t layer,

@@ -152,6 +152,10 @@ struct lp_expert_rows lp_ranks_send_rows(struct lp_runner *r, int64_t n_own, int
     pack_rows(r, n_own);
     expect_rows(r);
     lp_comm_exchange(r->model->neighbours, e->away, e->n_out, e->x, e->n_in);
+    if (lp_comm_failed(r->model->ranks, NULL)) { // what came means nothing
+        *n_rows = -1;
+        return (struct lp_expert_rows){.n_rows = 0};
+    }
     memset(e->y, 0, (size_t)(e->n_here * r->model->h.n_embd) * sizeof *e->y);
     lp_step_lap(clock, LP_STEP_PART_RANKS);
     return (struct lp_expert_rows){

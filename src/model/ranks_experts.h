@@ -42,7 +42,7 @@ void lp_ranks_experts_release(struct lp_ranks_experts *e);
 
 // Own rows lie in r->x, their choices in r->expert_ids and r->expert_weights. Returns the rows that experts of this rank
 // are to add to, of all ranks; their y are zeros. r->expert_ids has the choices of all rows of the step from now on:
-// *n_rows of them. Fails the ranks (R1 of comm.h) where a choice names no expert.
+// *n_rows of them; -1: the ranks have failed (R1 of comm.h), as they do where a choice names no expert.
 struct lp_expert_rows lp_ranks_send_rows(struct lp_runner *r, int64_t n_own, int64_t *n_rows,
                                          struct lp_step_clock *clock);
 // r->h, the stream's own rows, += what all ranks made of them.

@@ -226,35 +226,32 @@ void lp_runner_set_counts(struct lp_runner *r, uint64_t next_step, struct lp_rou
     r->routes = routes;
 }
 
+static struct lp_op_rms_norm norm_of(const struct lp_runner *r, const float *x, int64_t x_stride,
+                                     const float *w, float *y, int64_t y_stride, int64_t n_rows) {
+    return (struct lp_op_rms_norm){.x = x,
+                                   .x_stride = x_stride,
+                                   .w = w,
+                                   .eps = r->model->h.eps,
+                                   .y = y,
+                                   .y_stride = y_stride,
+                                   .n_rows = n_rows,
+                                   .width = (int32_t)r->model->h.n_embd};
+}
+
 void lp_runner_norm(struct lp_runner *r, const float *x, int64_t x_stride, const float *w, float *y,
                     int64_t y_stride, int64_t n_rows) {
-    const struct lp_hparams *h = &r->model->h;
-    struct lp_device *dev = r->model->dev;
-    dev->backend->rms_norm(dev, &(struct lp_op_rms_norm){.x = x,
-                                                         .x_stride = x_stride,
-                                                         .w = w,
-                                                         .eps = h->eps,
-                                                         .y = y,
-                                                         .y_stride = y_stride,
-                                                         .n_rows = n_rows,
-                                                         .width = (int32_t)h->n_embd});
+    const struct lp_op_rms_norm op = norm_of(r, x, x_stride, w, y, y_stride, n_rows);
+    r->model->dev->backend->rms_norm(r->model->dev, &op);
 }
 
 // h, normed, to x; next: the first weight that is multiplied with it (lp_op_rms_norm).
 static void norm(struct lp_runner *r, const float *w, int64_t n_rows, const struct lp_weight *next,
                  int32_t next_used) {
-    const struct lp_hparams *h = &r->model->h;
-    struct lp_device *dev = r->model->dev;
-    dev->backend->rms_norm(dev, &(struct lp_op_rms_norm){.x = r->h,
-                                                         .x_stride = h->n_embd,
-                                                         .w = w,
-                                                         .eps = h->eps,
-                                                         .y = r->x,
-                                                         .y_stride = h->n_embd,
-                                                         .n_rows = n_rows,
-                                                         .width = (int32_t)h->n_embd,
-                                                         .next = next,
-                                                         .next_used = next_used});
+    const int64_t n_embd = r->model->h.n_embd;
+    struct lp_op_rms_norm op = norm_of(r, r->h, n_embd, w, r->x, n_embd, n_rows);
+    op.next = next;
+    op.next_used = next_used;
+    r->model->dev->backend->rms_norm(r->model->dev, &op);
 }
 
 static const struct lp_weight *first_of_attention(const struct lp_runner *r, int32_t l) {

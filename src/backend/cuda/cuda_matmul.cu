@@ -89,21 +89,27 @@ static bool takes_vec(const struct lp_cuda_device *dev, const struct lp_cuda_q8_
                dev->scratch.act_bytes;
 }
 
-// n_rows rows that fit in the scratch.
-static void multiply_slice(struct lp_cuda_device *dev, const struct lp_cuda_q8_kernel *kernel,
-                           const struct lp_weight *w, const struct lp_cuda_product *p) {
-    const int64_t x_heads = p->x_head ? w->n_mats : 1;
-    const bool vec = takes_vec(dev, kernel, w, p->n_rows, x_heads);
+// Into the scratch, if they do not lie there yet.
+static void round_rows(struct lp_cuda_device *dev, const struct lp_cuda_product *p, int64_t n_heads,
+                       int64_t n_in, enum lp_cuda_act_layout layout) {
     struct lp_cuda_quantize q = {};
     q.x = p->x;
     q.x_row = p->x_row;
     q.x_head = p->x_head;
     q.n_rows = p->n_rows;
-    q.n_heads = x_heads;
-    q.n_in = w->n_in;
-    q.layout = vec ? LP_CUDA_ACT_ROUNDS : LP_CUDA_ACT_SUPERBLOCKS;
+    q.n_heads = n_heads;
+    q.n_in = n_in;
+    q.layout = layout;
     q.out = dev->scratch.act;
-    if (!is_there(dev, p, x_heads, w->n_in, q.layout)) lp_cuda_quantize_act(dev, &q);
+    if (!is_there(dev, p, n_heads, n_in, layout)) lp_cuda_quantize_act(dev, &q);
+}
+
+// n_rows rows that fit in the scratch.
+static void multiply_slice(struct lp_cuda_device *dev, const struct lp_cuda_q8_kernel *kernel,
+                           const struct lp_weight *w, const struct lp_cuda_product *p) {
+    const int64_t x_heads = p->x_head ? w->n_mats : 1;
+    const bool vec = takes_vec(dev, kernel, w, p->n_rows, x_heads);
+    round_rows(dev, p, x_heads, w->n_in, vec ? LP_CUDA_ACT_ROUNDS : LP_CUDA_ACT_SUPERBLOCKS);
     const struct lp_cuda_q8_job job = job_of(dev, w, p);
     if (vec)
         kernel->vec(dev, &job);
@@ -195,26 +201,17 @@ bool lp_cuda_gate_up(struct lp_device *device, const struct lp_op_gate_up *op) {
     struct lp_cuda_product p = {};
     p.x = op->x;
     p.x_row = op->x_stride;
+    p.y = op->y;
     p.n_rows = 1;
     p.same_x = op->same_x;
-    struct lp_cuda_quantize q = {};
-    q.x = op->x;
-    q.x_row = op->x_stride;
-    q.n_rows = q.n_heads = 1;
-    q.n_in = op->gate->n_in;
-    q.layout = LP_CUDA_ACT_ROUNDS;
-    q.out = dev->scratch.act;
     if (!op->same_x) dev->act.x = NULL;
-    if (!is_there(dev, &p, 1, q.n_in, q.layout)) lp_cuda_quantize_act(dev, &q);
+    round_rows(dev, &p, 1, op->gate->n_in, LP_CUDA_ACT_ROUNDS);
     struct lp_weight gate = *op->gate, up = *op->up;
     gate.n_mats = up.n_mats = 1;
-    struct lp_cuda_q8_job job = {};
-    job.w = &gate;
+    struct lp_cuda_q8_job job = job_of(dev, &gate, &p);
     job.up = &up;
     job.mode = LP_CUDA_Q8_GATE_UP;
-    job.x = dev->scratch.act;
-    job.y = op->y;
-    job.n_rows = job.n_used = 1;
+    job.n_used = 1;
     job.ids = (const int32_t *)dev->scratch.zero; // the first of one matrix
     kernel->vec(dev, &job);
     return true;

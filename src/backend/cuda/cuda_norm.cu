@@ -168,7 +168,6 @@ void lp_cuda_rope(struct lp_device *device, const struct lp_op_rope *op) {
 // rotates it in shared memory, and writes it; else a thread a pair.
 
 #define MOST_WIDTH (4 * LP_CUDA_THREADS) // of a row that goes into a cache
-#define MOST_PARTS LP_READY_PARTS
 
 struct row_part {
     struct lp_op_ready_part part;
@@ -177,10 +176,8 @@ struct row_part {
     unsigned first_block;
 };
 struct row_parts {
-    struct row_part parts[MOST_PARTS];
+    struct row_part parts[LP_READY_PARTS];
     int n_parts;
-    int64_t n_rows;
-    const int32_t *positions;
     struct lp_cuda_batch batch;
 };
 
@@ -215,7 +212,7 @@ static __device__ inline void ready_row(const struct row_parts &a, const struct 
     norm_row(p, row);
     __syncthreads();
     for (int i = threadIdx.x; i < half; i += LP_CUDA_THREADS)
-        rotate(row + p.rope_first, i, half, p.rope.pairing, a.positions[t], p.rope.inv_freq[i],
+        rotate(row + p.rope_first, i, half, p.rope.pairing, p.rope.positions[t], p.rope.inv_freq[i],
                p.rope.magnitude);
     __syncthreads();
     uint8_t *to =
@@ -245,21 +242,20 @@ static __global__ void __launch_bounds__(LP_CUDA_THREADS)
 // Of the part alone, not of the rows: rule B2.
 static bool fits(const struct lp_op_ready_part *p) {
     const struct lp_cache_view *c = p->cache;
-    return !c || ((c->type == LP_TYPE_F32 || c->type == LP_TYPE_F16 || c->type == LP_TYPE_BF16) &&
-                  c->width <= MOST_WIDTH && p->norm_w && p->norm_width <= 2 * LP_CUDA_THREADS);
+    if (!c) return !p->norm_w;
+    return (c->type == LP_TYPE_F32 || c->type == LP_TYPE_F16 || c->type == LP_TYPE_BF16) &&
+           c->width <= MOST_WIDTH && p->norm_w && p->norm_width <= 2 * LP_CUDA_THREADS;
 }
 
 bool lp_cuda_ready_rows(struct lp_device *device, const struct lp_op_ready_rows *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     struct row_parts a = {};
     unsigned blocks = 0;
-    if (op->n_parts > MOST_PARTS) return false;
+    if (op->n_parts > LP_READY_PARTS) return false;
     for (int i = 0; i < op->n_parts; i++)
         if (!fits(&op->parts[i])) return false;
     if (dev->error || op->n_rows == 0) return true;
     a.n_parts = op->n_parts;
-    a.n_rows = op->n_rows;
-    a.positions = op->batch->positions;
     a.batch = lp_cuda_batch_of(op->batch);
     for (int i = 0; i < op->n_parts; i++) {
         struct row_part *part = &a.parts[i];

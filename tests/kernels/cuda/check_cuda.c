@@ -3,7 +3,7 @@
 //   figure,NAME,LARGEST DIFFERENCE,BOUND
 #include "../attn_cases.h"
 #include "../cuda_staged.h"
-#include "quant/random_blocks.h"
+#include "random_weight.h"
 
 #define VALUES 8192 // of a row
 #define ROWS 64
@@ -19,25 +19,6 @@ static struct lp_device *open_staged(const struct lp_reserve *need) {
 static void figure(const char *op, const char *what, double got, double bound) {
     printf("figure,%s%s%s,%.3g,%.3g\n", op, *what ? " " : "", what, got, bound);
     assert_true(got <= bound);
-}
-
-static struct lp_weight random_weight(lp_type type, int64_t n_in, int64_t n_out, int64_t n_mats,
-                                      bool any_bytes, struct lp_rng *rng) {
-    uint64_t row_bytes;
-    assert_true(lp_type_row_bytes(type, (uint64_t)n_in, &row_bytes));
-    size_t n = (size_t)row_bytes * (size_t)(n_out * n_mats);
-    uint8_t *data = new_array((int64_t)n, 1);
-    for (size_t i = 0; any_bytes && i < n; i++) data[i] = (uint8_t)lp_rng_u64(rng);
-    if (!any_bytes)
-        assert_true(lp_random_blocks(type, 0.02f, rng, data, (size_t)(n_in * n_out * n_mats)));
-    return (struct lp_weight){.data = data,
-                              .type = type,
-                              .n_in = n_in,
-                              .n_out = n_out,
-                              .n_mats = n_mats,
-                              .row_bytes = (size_t)row_bytes,
-                              .mat_bytes = (size_t)row_bytes * (size_t)n_out,
-                              .name = {"test", 4}};
 }
 
 #define FOR_TYPES(info)                                                                            \

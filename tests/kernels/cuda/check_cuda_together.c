@@ -2,7 +2,7 @@
 // same operations one by one (whose results check_elementwise and check_matmul hold against ref).
 #include "../attn_cases.h"
 #include "../cuda_staged.h"
-#include "quant/random_blocks.h"
+#include "random_weight.h"
 
 #define CUDA (&lp_backend_cuda)
 
@@ -32,21 +32,11 @@ static float *upload_floats(struct lp_device *dev, struct lp_rng *rng, int64_t n
     return to;
 }
 
-static struct lp_weight random_weight(struct lp_device *dev, struct lp_rng *rng, lp_type type,
+static struct lp_weight upload_weight(struct lp_device *dev, struct lp_rng *rng, lp_type type,
                                       int64_t n_in, int64_t n_out, int64_t n_mats) {
-    uint64_t row_bytes;
-    assert_true(lp_type_row_bytes(type, (uint64_t)n_in, &row_bytes));
-    const size_t n = (size_t)row_bytes * (size_t)(n_out * n_mats);
-    uint8_t *host = new_array((int64_t)n, 1);
-    assert_true(lp_random_blocks(type, 0.02f, rng, host, (size_t)(n_in * n_out * n_mats)));
-    struct lp_weight w = {.data = upload(dev, host, n),
-                          .type = type,
-                          .n_in = n_in,
-                          .n_out = n_out,
-                          .n_mats = n_mats,
-                          .row_bytes = (size_t)row_bytes,
-                          .mat_bytes = (size_t)row_bytes * (size_t)n_out,
-                          .name = {"test", 4}};
+    struct lp_weight w = random_weight(type, n_in, n_out, n_mats, false, rng);
+    void *host = (void *)(uintptr_t)w.data;
+    w.data = upload(dev, host, w.mat_bytes * (size_t)n_mats);
     lp_free(host);
     return w;
 }
@@ -81,7 +71,7 @@ static void norms_round_for_the_product(void **state) {
             uint64_t row_bytes;
             if (!lp_type_row_bytes(types[k], (uint64_t)n_in, &row_bytes)) continue;
             struct lp_device *dev = open_device(n, n_in);
-            struct lp_weight w = random_weight(dev, &rng, types[k], n_in, n_out, 1);
+            struct lp_weight w = upload_weight(dev, &rng, types[k], n_in, n_out, 1);
             float *x[2], *y[2], *normed[2], *scale = upload_floats(dev, &rng, n_in);
             float *host = random_floats(&rng, n * n_in, 2.0f);
             for (int way = 0; way < 2; way++) {
@@ -120,7 +110,7 @@ static void a_norm_without_a_product_forgets(void **state) {
     struct lp_rng rng;
     lp_rng_init(&rng, 6);
     struct lp_device *dev = open_device(1, N_IN);
-    struct lp_weight w = random_weight(dev, &rng, LP_TYPE_Q8_0, N_IN, N_OUT, 1);
+    struct lp_weight w = upload_weight(dev, &rng, LP_TYPE_Q8_0, N_IN, N_OUT, 1);
     float *x = upload_floats(dev, &rng, N_IN), *from = upload_floats(dev, &rng, N_IN), *y[2];
     for (int same = 0; same < 2; same++) {
         y[same] = CUDA->alloc(dev, N_OUT * sizeof(float));
@@ -154,8 +144,8 @@ static void gate_up_is_its_three_operations(void **state) {
         for (size_t s = 0; s < sizeof widths / sizeof widths[0]; s++) {
             const int64_t n_in = s == 1 ? 768 : 6144, n_out = widths[s];
             struct lp_device *dev = open_device(1, 12288);
-            struct lp_weight gate = random_weight(dev, &rng, types[k], n_in, n_out, 1),
-                             up = random_weight(dev, &rng, types[k], n_in, n_out, 1);
+            struct lp_weight gate = upload_weight(dev, &rng, types[k], n_in, n_out, 1),
+                             up = upload_weight(dev, &rng, types[k], n_in, n_out, 1);
             float *x = upload_floats(dev, &rng, n_in), *y[3];
             for (int i = 0; i < 3; i++) y[i] = CUDA->alloc(dev, (size_t)n_out * sizeof(float));
             const struct lp_op_gate_up op = {
@@ -192,10 +182,10 @@ static void experts_take_rows_of_the_norm(void **state) {
     struct lp_rng rng;
     lp_rng_init(&rng, 8);
     struct lp_device *dev = open_device(MOST, N_IN);
-    struct lp_weight gate = random_weight(dev, &rng, LP_TYPE_Q4_K, N_IN, WIDTH, N_EXPERTS),
-                     up = random_weight(dev, &rng, LP_TYPE_Q4_K, N_IN, WIDTH, N_EXPERTS),
-                     down = random_weight(dev, &rng, LP_TYPE_Q6_K, WIDTH, N_IN, N_EXPERTS),
-                     route = random_weight(dev, &rng, LP_TYPE_F32, N_IN, N_EXPERTS, 1);
+    struct lp_weight gate = upload_weight(dev, &rng, LP_TYPE_Q4_K, N_IN, WIDTH, N_EXPERTS),
+                     up = upload_weight(dev, &rng, LP_TYPE_Q4_K, N_IN, WIDTH, N_EXPERTS),
+                     down = upload_weight(dev, &rng, LP_TYPE_Q6_K, WIDTH, N_IN, N_EXPERTS),
+                     route = upload_weight(dev, &rng, LP_TYPE_F32, N_IN, N_EXPERTS, 1);
     float *h = upload_floats(dev, &rng, MOST * N_IN), *x = upload_floats(dev, &rng, MOST * N_IN),
           *logits = upload_floats(dev, &rng, MOST * N_EXPERTS),
           *weights = upload_floats(dev, &rng, MOST * N_USED), *zeros = new_array(MOST * N_IN, 4);
