@@ -412,6 +412,11 @@ struct lp_op_experts {
     const struct lp_expert_source *source; // NULL: every expert's weights are there
 };
 
+// An expert that every row has besides, with weight 1.
+struct lp_shared_expert {
+    const struct lp_weight *gate, *up, *down;
+};
+
 // Experts that are not all in memory. A backend asks `resident` while it plans, takes experts that
 // are there first, and calls `wait` before it reads the weights of one that was not. A weight's place
 // (lp_weight_mat) stays the same while the operation runs. Both may be called by any worker, several
@@ -585,6 +590,10 @@ struct lp_backend {
     void (*index_select)(struct lp_device *, const struct lp_op_index_select *);
     void (*router)(struct lp_device *, const struct lp_op_router *);
     void (*experts)(struct lp_device *, const struct lp_op_experts *);
+    // experts, and then what gate_up and an accumulating matmul would add for the shared one; the same bits. false: it
+    // does not take this together, and has done nothing. NULL: it never does.
+    bool (*experts_and_shared)(struct lp_device *, const struct lp_op_experts *,
+                               const struct lp_shared_expert *);
 };
 
 struct lp_device { // every backend's device begins with this

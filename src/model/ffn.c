@@ -87,41 +87,68 @@ static void run_router(struct lp_runner *r, int32_t layer, const float *x, int64
                                                      .weights = weights});
 }
 
-static void call_experts(struct lp_runner *r, int32_t layer, const struct lp_expert_rows *rows,
-                         bool same_x, const struct lp_expert_source *source) {
-    struct lp_device *dev = r->model->dev;
+static struct lp_op_experts experts_op(const struct lp_runner *r, int32_t layer,
+                                       const struct lp_expert_rows *rows, bool same_x,
+                                       const struct lp_expert_source *source) {
     const struct lp_hparams *h = &r->model->h;
     const struct lp_layer *w = &r->model->layers[layer];
-    if (rows->n_rows == 0 || w->experts.gate.n_out == 0 || w->experts.gate.n_mats == 0)
-        return; // nothing is on this rank
-    dev->backend->experts(
-        dev, &(struct lp_op_experts){.gate = &w->experts.gate,
-                                     .up = &w->experts.up,
-                                     .down = &w->experts.down,
-                                     .first_expert = (int32_t)lp_shard_experts(r->model).first,
-                                     .n_experts = h->n_experts,
-                                     .x = rows->x,
-                                     .x_stride = h->n_embd,
-                                     .n_rows = rows->n_rows,
-                                     .ids = rows->ids,
-                                     .weights = rows->weights,
-                                     .n_used = h->n_used,
-                                     .same_x = same_x,
-                                     .y = rows->y,
-                                     .y_stride = h->n_embd,
-                                     .source = source});
+    return (struct lp_op_experts){.gate = &w->experts.gate,
+                                  .up = &w->experts.up,
+                                  .down = &w->experts.down,
+                                  .first_expert = (int32_t)lp_shard_experts(r->model).first,
+                                  .n_experts = h->n_experts,
+                                  .x = rows->x,
+                                  .x_stride = h->n_embd,
+                                  .n_rows = rows->n_rows,
+                                  .ids = rows->ids,
+                                  .weights = rows->weights,
+                                  .n_used = h->n_used,
+                                  .same_x = same_x,
+                                  .y = rows->y,
+                                  .y_stride = h->n_embd,
+                                  .source = source};
+}
+
+// Whether some of these rows' experts may be on this rank
+static bool has_experts(const struct lp_layer *w, int64_t n_rows) {
+    return n_rows > 0 && w->experts.gate.n_out > 0 && w->experts.gate.n_mats > 0;
+}
+
+static void call_experts(struct lp_runner *r, int32_t layer, const struct lp_expert_rows *rows,
+                         bool same_x, const struct lp_expert_source *source) {
+    const struct lp_op_experts op = experts_op(r, layer, rows, same_x, source);
+    if (has_experts(&r->model->layers[layer], rows->n_rows))
+        r->model->dev->backend->experts(r->model->dev, &op);
+}
+
+static struct lp_expert_rows some_rows(const struct lp_runner *r, int64_t first, int64_t n_rows) {
+    const struct lp_hparams *h = &r->model->h;
+    return (struct lp_expert_rows){.x = r->x + first * h->n_embd,
+                                   .ids = r->expert_ids + first * h->n_used,
+                                   .weights = r->expert_weights + first * h->n_used,
+                                   .y = r->h + first * h->n_embd,
+                                   .n_rows = n_rows};
 }
 
 // The experts of rows first ... + n_rows - 1.
 static void add_rows(struct lp_runner *r, int32_t layer, int64_t first, int64_t n_rows, bool same_x,
                      const struct lp_expert_source *source) {
-    const struct lp_hparams *h = &r->model->h;
-    const struct lp_expert_rows rows = {.x = r->x + first * h->n_embd,
-                                        .ids = r->expert_ids + first * h->n_used,
-                                        .weights = r->expert_weights + first * h->n_used,
-                                        .y = r->h + first * h->n_embd,
-                                        .n_rows = n_rows};
+    const struct lp_expert_rows rows = some_rows(r, first, n_rows);
     call_experts(r, layer, &rows, same_x, source);
+}
+
+// The shared expert with the others, where the backend does that; false: it does not, and nothing was added.
+static bool add_together(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn) {
+    struct lp_device *dev = r->model->dev;
+    const struct lp_layer *w = &r->model->layers[layer];
+    if (!dev->backend->experts_and_shared || attn->probe || r->model->expert_cache ||
+        w->host_experts || !w->has_shared || w->shared.gate.n_out == 0 ||
+        !has_experts(w, attn->n_rows))
+        return false;
+    const struct lp_expert_rows rows = some_rows(r, 0, attn->n_rows);
+    const struct lp_op_experts op = experts_op(r, layer, &rows, true, NULL);
+    const struct lp_shared_expert shared = {&w->shared.gate, &w->shared.up, &w->shared.down};
+    return dev->backend->experts_and_shared(dev, &op, &shared);
 }
 
 // Which experts the next layer may want: what its router makes of the residual stream as it is now,
@@ -226,6 +253,10 @@ static void mixture(struct lp_runner *r, int32_t layer, const struct lp_attn_ste
     lp_attn_probe(attn, LP_PROBE_FFN_EXPERT_WEIGHTS, layer, r->expert_weights, h->n_used);
     if (w->host_experts && !attn->probe) {
         add_side_by_side(r, layer, attn, settings);
+        return;
+    }
+    if (add_together(r, layer, attn)) {
+        lp_step_lap(attn->clock, LP_STEP_PART_EXPERTS);
         return;
     }
     lp_runner_probe_added(r, LP_PROBE_FFN_EXPERTS_OUT, layer, attn, add_experts);

@@ -127,12 +127,30 @@ int64_t lp_cuda_partial_slots(const struct lp_reserve *need) {
     return of_query > MOST_SLOTS ? of_query : MOST_SLOTS;
 }
 
+struct attend_plan {
+    cudaError_t (*start)(const struct lp_cuda_latent_launch *, lp_type, cudaStream_t);
+    struct lp_cuda_segments segments;
+    int32_t walk;
+};
+
+static struct attend_plan plan_of(const struct lp_cuda_device *dev,
+                                  const struct lp_op_mla_absorbed *op,
+                                  const struct attn_impl *impl) {
+    struct attend_plan plan = {.start = impl->latent, .segments = fixed_segments};
+    if (dev->may_vary && lp_cuda_latent_few_fits(op, dev->n_multiprocessors))
+        return (struct attend_plan){
+            .start = lp_cuda_latent_few,
+            .segments = {.keys = LP_CUDA_LATENT_FEW_KEYS, .most = LP_CUDA_LATENT_SEGMENTS},
+            .walk = 1};
+    if (dev->may_vary) plan.segments = lp_cuda_latent_cut(op, dev->n_multiprocessors);
+    plan.walk = lp_cuda_latent_walk(op, plan.segments, 1, dev->n_multiprocessors);
+    return plan;
+}
+
 // As many launches as the room for partial results asks for.
 static void attend_latents(struct lp_cuda_device *dev, const struct lp_op_mla_absorbed *op,
                            const struct attn_impl *impl) {
-    const struct lp_cuda_segments segments =
-        dev->may_vary ? lp_cuda_latent_cut(op, dev->n_multiprocessors) : fixed_segments;
-    const int32_t walk = lp_cuda_latent_walk(op, segments, 1, dev->n_multiprocessors);
+    const struct attend_plan plan = plan_of(dev, op, impl);
     struct lp_cuda_latent_launch launch;
     for (int64_t at = 0; at < op->visible.n_queries && !dev->error;) {
         launch.n_runs = launch.n_blocks = launch.n_rows = launch.n_slots = 0;
@@ -140,7 +158,7 @@ static void attend_latents(struct lp_cuda_device *dev, const struct lp_op_mla_ab
         launch.partial = dev->scratch.partial;
         launch.partial_sums = dev->scratch.partial_sums;
         while (at < op->visible.n_queries) {
-            const int64_t n = lp_cuda_latent_add(&launch, op, at, segments, walk,
+            const int64_t n = lp_cuda_latent_add(&launch, op, at, plan.segments, plan.walk,
                                                  (int32_t)dev->scratch.partial_slots);
             if (n == 0) break;
             at += n;
@@ -149,7 +167,7 @@ static void attend_latents(struct lp_cuda_device *dev, const struct lp_op_mla_ab
             lp_cuda_note(dev, cudaErrorInvalidValue, "mla_absorbed (scratch)");
             return;
         }
-        lp_cuda_note(dev, impl->latent(&launch, op->cache->type, dev->stream), "mla_absorbed");
+        lp_cuda_note(dev, plan.start(&launch, op->cache->type, dev->stream), "mla_absorbed");
     }
 }
 

@@ -243,15 +243,15 @@ static bool take_scratch(struct lp_cuda_scratch *s, const struct lp_reserve *nee
     s->partial_sums = take(s, s->partial_slots, 64 * 2, &ok);
     if (need->index_heads) take_index_scratch(s, n, &ok);
     if (need->n_experts && need->n_used) {
-        s->hidden = take(s, pairs, need->expert_width, &ok);
-        s->expert_out = take(s, pairs, need->n_embd, &ok);
+        s->hidden = take(s, pairs + 1, need->expert_width, &ok);
+        s->expert_out = take(s, pairs + 1, need->n_embd, &ok);
         s->pairs = take(s, pairs, 1, &ok);
         s->pair_begin = take(s, need->n_experts + 1, 1, &ok);
         // Tiles are of 8 pairs at least, and one for each expert may be smaller.
         s->max_tiles = pairs / 8 + (pairs < need->n_experts ? pairs : need->n_experts);
         s->tiles = take(s, 1 + 2 * s->max_tiles, 1, &ok);
         s->hidden_act =
-            take(s, pairs, (int64_t)(act_row_bytes(need->expert_width) / sizeof(float)), &ok);
+            take(s, pairs + 1, (int64_t)(act_row_bytes(need->expert_width) / sizeof(float)), &ok);
     }
     take_act(s, need, &ok);
     return ok;
@@ -463,6 +463,7 @@ const struct lp_backend lp_backend_cuda = {
     .add = lp_cuda_add,
     .silu_mul = lp_cuda_silu_mul,
     .gate_up = lp_cuda_gate_up,
+    .experts_and_shared = lp_cuda_experts_and_shared,
     .ready_rows = lp_cuda_ready_rows,
     .cache_write = lp_cuda_cache_write,
     .gqa = lp_cuda_gqa,

@@ -45,14 +45,14 @@ struct lp_cuda_scratch { // device memory, sized by reserve
     float *up_unscale;   // [head_group_16, max(nope, v_dim)]
     float *partial;      // [partial_slots, 64, 512]: attention over segments (cuda_latent.h)
     float *partial_sums; // [partial_slots, 64, 2]
-    float *hidden;       // [n_rows * n_used, expert_width]
-    float *expert_out;   // [n_rows * n_used, n_embd]
+    float *hidden;       // [n_rows * n_used + 1, expert_width]: a shared expert's behind
+    float *expert_out;   // [n_rows * n_used + 1, n_embd]
     int32_t *pairs;      // [n_rows * n_used]: (row, choice) pairs, sorted by expert
     int32_t *pair_begin; // [n_experts + 1]
     int32_t *tiles;      // of the experts' pairs, cuda_q8.h; the number of them first
     uint8_t *act;        // activations rounded to 8 bits (cuda_q8.h) or to float16 (cuda_wide.h)
     uint8_t *zero;       // a row of zeros, rounded to 8 bits
-    uint8_t *hidden_act; // [n_rows * n_used] rounded rows of hidden
+    uint8_t *hidden_act; // [n_rows * n_used + 1] rounded rows of hidden
     float *unscale;      // [max(n_rows * n_heads, n_rows * n_used)]: of rows in float16
     size_t act_bytes;
     int64_t max_tiles, head_group, head_group_16, score_rows, partial_slots;
@@ -177,6 +177,8 @@ LP_CUDA_OP(router);
 LP_CUDA_OP(experts);
 #undef LP_CUDA_OP
 bool lp_cuda_gate_up(struct lp_device *dev, const struct lp_op_gate_up *op);
+bool lp_cuda_experts_and_shared(struct lp_device *dev, const struct lp_op_experts *op,
+                                const struct lp_shared_expert *shared);
 bool lp_cuda_ready_rows(struct lp_device *dev, const struct lp_op_ready_rows *op);
 
 // Whether a product of so many rows with w (n_used: of lp_op_experts; 0: matmul) takes them rounded to 8 bits, all

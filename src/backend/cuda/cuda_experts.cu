@@ -137,8 +137,10 @@ static __global__ void expert_kernel(struct work k, const struct lp_cuda_tables 
     }
 }
 
+// more: rows behind those of the pairs are added last, one to each row.
 static __global__ void combine_kernel(const float *out, const float *weights, int n_used,
-                                      int64_t n_embd, float *y, int64_t y_stride, int64_t n_rows) {
+                                      int64_t n_embd, float *y, int64_t y_stride, int64_t n_rows,
+                                      bool more) {
     lp_cuda_follow();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n_rows * n_embd) return;
@@ -146,16 +148,8 @@ static __global__ void combine_kernel(const float *out, const float *weights, in
     float sum = 0;
     for (int j = 0; j < n_used; j++)
         sum += weights[t * n_used + j] * out[(t * n_used + j) * n_embd + r];
-    y[t * y_stride + r] += sum;
-}
-
-static void combine(struct lp_cuda_device *dev, const struct lp_op_experts *op, int64_t first,
-                    int64_t n_rows) {
-    lp_cuda_start_early(dev, combine_kernel,
-                        lp_cuda_blocks(n_rows * op->down->n_out, LP_CUDA_THREADS), LP_CUDA_THREADS,
-                        0, dev->scratch.expert_out, op->weights + first * op->n_used, op->n_used,
-                        op->down->n_out, op->y + first * op->y_stride, op->y_stride, n_rows);
-    LP_CUDA_LAUNCHED(dev, "experts (sum)");
+    sum = y[t * y_stride + r] + sum;
+    y[t * y_stride + r] = more ? sum + out[(n_rows * n_used + t) * n_embd + r] : sum;
 }
 
 // What the two halves of a call share.
@@ -166,7 +160,18 @@ struct call {
     bool by_pair;                   // the plain ones for few rows; no sorting
     bool wide;                      // the kernels for many rows
     int tile_rows;
+    const struct lp_shared_expert *shared; // vec: done with the others; or NULL
 };
+
+static void combine(struct lp_cuda_device *dev, const struct call *c) {
+    const struct lp_op_experts *op = c->op;
+    lp_cuda_start_early(
+        dev, combine_kernel, lp_cuda_blocks(c->n_rows * op->down->n_out, LP_CUDA_THREADS),
+        LP_CUDA_THREADS, 0, dev->scratch.expert_out, op->weights + c->first * op->n_used,
+        op->n_used, op->down->n_out, op->y + c->first * op->y_stride, op->y_stride, c->n_rows,
+        c->shared != NULL);
+    LP_CUDA_LAUNCHED(dev, "experts (sum)");
+}
 
 // Sorts a call's pairs by expert, and cuts each expert's into tiles.
 static void sort(struct lp_cuda_device *dev, const struct call *c) {
@@ -269,6 +274,10 @@ static struct lp_cuda_q8_job job_of(const struct lp_cuda_device *dev, const stru
     job.n_rows = c->n_pairs;
     job.n_used = op->n_used;
     job.ids = op->ids + c->first * op->n_used;
+    if (c->shared) {
+        job.more = is_down ? c->shared->down : c->shared->gate;
+        job.more_up = is_down ? NULL : c->shared->up;
+    }
     job.pairs = s->pairs;
     job.pair_begin = s->pair_begin;
     job.n_tiles = s->tiles;
@@ -281,8 +290,8 @@ static void run_rounded(struct lp_cuda_device *dev, const struct call *c, bool i
     const struct lp_op_experts *op = c->op;
     const struct lp_weight *w = is_down ? op->down : op->gate;
     if (is_down)
-        round_rows(dev, c, dev->scratch.hidden, w->n_in, c->n_pairs, w->n_in,
-                   dev->scratch.hidden_act);
+        round_rows(dev, c, dev->scratch.hidden, w->n_in, c->n_pairs + (c->shared ? c->n_rows : 0),
+                   w->n_in, dev->scratch.hidden_act);
     else
         round_rows(dev, c, op->x + c->first * op->x_stride, op->x_stride, c->n_rows, w->n_in,
                    dev->scratch.act);
@@ -340,19 +349,18 @@ static struct call call_of(const struct lp_cuda_device *dev, const struct lp_op_
 
 // Each half by the registry's kernel for its type, as matmul would. Gate and up of different types:
 // plain. Few rows need no sorting: each of their experts is met once, or nearly so.
-static void run_rows(struct lp_cuda_device *dev, const struct lp_op_experts *op, int64_t first,
-                     int64_t n_rows) {
-    const struct call c = call_of(dev, op, first, n_rows);
-    if (!c.vec && !c.by_pair) sort(dev, &c);
-    if (c.wide || (op->gate->type == op->up->type && kernel_of(dev, op->gate)))
-        run_rounded(dev, &c, false);
+static void run_call(struct lp_cuda_device *dev, const struct call *c) {
+    const struct lp_op_experts *op = c->op;
+    if (!c->vec && !c->by_pair) sort(dev, c);
+    if (c->wide || (op->gate->type == op->up->type && kernel_of(dev, op->gate)))
+        run_rounded(dev, c, false);
     else
-        run_plain(dev, &c, false);
-    if (c.wide || kernel_of(dev, op->down))
-        run_rounded(dev, &c, true);
+        run_plain(dev, c, false);
+    if (c->wide || kernel_of(dev, op->down))
+        run_rounded(dev, c, true);
     else
-        run_plain(dev, &c, true);
-    combine(dev, op, first, n_rows);
+        run_plain(dev, c, true);
+    combine(dev, c);
 }
 
 bool lp_cuda_experts_round(const struct lp_cuda_device *dev, const struct lp_weight *w,
@@ -371,6 +379,33 @@ void lp_cuda_experts(struct lp_device *device, const struct lp_op_experts *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     int64_t most = dev->sizes.n_rows;
     if (!op->same_x) dev->act.x = NULL;
-    for (int64_t first = 0; first < op->n_rows && !dev->error; first += most)
-        run_rows(dev, op, first, op->n_rows - first < most ? op->n_rows - first : most);
+    for (int64_t first = 0; first < op->n_rows && !dev->error; first += most) {
+        const struct call c =
+            call_of(dev, op, first, op->n_rows - first < most ? op->n_rows - first : most);
+        run_call(dev, &c);
+    }
+}
+
+// Whether a matrix can stand beside those of the routed experts.
+static bool is_like(const struct lp_weight *w, const struct lp_weight *expert) {
+    return w->type == expert->type && w->n_in == expert->n_in && w->n_out == expert->n_out &&
+           w->row_bytes == expert->row_bytes;
+}
+
+// One row alone: with more, the shared expert's weights would be read again for each.
+bool lp_cuda_experts_and_shared(struct lp_device *device, const struct lp_op_experts *op,
+                                const struct lp_shared_expert *shared) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    if (op->n_rows != 1 || (op->n_experts && op->n_experts != op->gate->n_mats)) return false;
+    struct call c = call_of(dev, op, 0, 1);
+    if (!c.vec || !is_like(shared->gate, op->gate) || !is_like(shared->up, op->up) ||
+        !is_like(shared->down, op->down) || !vec_fits(kernel_of(dev, op->gate), shared->gate) ||
+        !vec_fits(kernel_of(dev, op->up), shared->up) ||
+        !vec_fits(kernel_of(dev, op->down), shared->down))
+        return false;
+    if (dev->error) return true;
+    c.shared = shared;
+    if (!op->same_x) dev->act.x = NULL;
+    run_call(dev, &c);
+    return true;
 }

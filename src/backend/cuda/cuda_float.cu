@@ -8,6 +8,7 @@
 //   many  a block: 64 rows of weights and 64 of activations; a thread 4 x 4 sums
 #include "backend/cuda/cuda_dot.cuh"
 #include "backend/cuda/cuda_float.cuh"
+#include "backend/cuda/cuda_ptx.cuh"
 
 #define RUN 64 // products of a float32 sum
 #define FEW 8
@@ -59,9 +60,12 @@ template <int TYPE, int N, int FEW_THREADS>
 static __global__ void __launch_bounds__(FEW_THREADS)
     few_kernel(const __grid_constant__ struct lp_cuda_product p, int n_runs) {
     extern __shared__ float sums[];
-    lp_cuda_follow();
     const int64_t out = blockIdx.x, first = (int64_t)blockIdx.y * N, h = blockIdx.z;
     const uint8_t *w = lp_cuda_weight_row(p.w, h, out);
+    lp_cuda_let_next_start();
+    for (size_t at = threadIdx.x * 128; at < p.w.row_bytes; at += FEW_THREADS * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(w + at));
+    lp_cuda_wait_for_input();
     const int n = p.n_rows - first < N ? (int)(p.n_rows - first) : N;
     const bool vectors = in_vectors(p);
     const float *x[N];

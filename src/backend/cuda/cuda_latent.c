@@ -121,6 +121,15 @@ int32_t lp_cuda_latent_walk(const struct lp_op_mla_absorbed *op, struct lp_cuda_
     return best_walk(op, segments, n_like, n_multiprocessors, &cost);
 }
 
+bool lp_cuda_latent_few_fits(const struct lp_op_mla_absorbed *op, int n_multiprocessors) {
+    const struct lp_visible *v = &op->visible;
+    const int64_t n_segments = ceil_div(longest(v), LP_CUDA_LATENT_FEW_KEYS),
+                  of_query = n_segments * ceil_div(op->n_heads, LP_CUDA_LATENT_ROWS) *
+                             lp_cuda_latent_few_parts(op->n_heads);
+    return (v->ids || v->batch || v->n_queries == 1) && n_segments <= LP_CUDA_LATENT_SEGMENTS &&
+           v->n_queries <= n_multiprocessors && v->n_queries * of_query <= n_multiprocessors;
+}
+
 int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *l, const struct lp_op_mla_absorbed *op,
                            int64_t first, struct lp_cuda_segments segments, int32_t walk,
                            int32_t most_slots) {

@@ -87,14 +87,14 @@ lp_latent_locate(const struct lp_cuda_latent_launch &a, int block) {
 
 // ---- queries
 
-// A warp a row: to the type of the cache, into the panels; and the factor of its scores, NaN for a query that is
-// not finite: its scores say nothing of the keys.
+// Rows first ... end - 1, a warp a row: to the type of the cache, into the panels; and the factor of its scores, NaN
+// for a query that is not finite: its scores say nothing of the keys.
 template <int TYPE>
 static __device__ __forceinline__ void
 lp_latent_load_queries(const struct lp_cuda_latent_launch &a, const struct lp_latent_block &b,
-                       uint8_t *queries, float *factors, int n_threads) {
+                       uint8_t *queries, float *factors, int n_threads, int first, int end) {
     const int warp = threadIdx.x / LP_CUDA_WARP, lane = threadIdx.x % LP_CUDA_WARP;
-    for (int r = warp; r < LP_CUDA_LATENT_ROWS; r += n_threads / LP_CUDA_WARP) {
+    for (int r = first + warp; r < end; r += n_threads / LP_CUDA_WARP) {
         const int q = b.query + r / b.n_heads, h = b.head + r % b.n_heads;
         const bool there = r < b.n_queries * b.n_heads;
         const float *latent = b.run->q_latent + q * a.q_latent_stride + h * LP_CUDA_LATENT,
@@ -204,7 +204,7 @@ static __device__ __forceinline__ void lp_latent_copy(const struct lp_latent_loa
     }
 }
 
-// ---- softmax: a thread has rows r and r + 8 (r = 16 (warp % 4) + lane / 4), of each the keys
+// ---- softmax: a thread has rows r and r + 8 (r = its warp's first one + lane / 4), of each the keys
 // first + 8 n + 2 (lane % 4) + {0, 1} at s[4 n + {0, 1}] and s[4 n + 2 + {0, 1}], n < N
 
 struct lp_latent_rows {
@@ -217,11 +217,11 @@ struct lp_latent_rows {
 
 static __device__ __forceinline__ void lp_latent_init_rows(struct lp_latent_rows *rows,
                                                            const struct lp_latent_block &b,
-                                                           const float *factors) {
-    const int warp = threadIdx.x / LP_CUDA_WARP, lane = threadIdx.x % LP_CUDA_WARP;
+                                                           const float *factors, int first) {
+    const int lane = threadIdx.x % LP_CUDA_WARP;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
-        const int r = warp % 4 * 16 + lane / 4 + 8 * i;
+        const int r = first + lane / 4 + 8 * i;
         rows->row[i] = r;
         rows->seen[i] = lp_latent_seen(b.run, b.query + min(r / b.n_heads, b.n_queries - 1));
         rows->factor[i] = factors[r];
@@ -386,13 +386,13 @@ static __device__ __forceinline__ float2 lp_latent_get(const float *from) {
     return ((uintptr_t)from & 7) == 0 ? *(const float2 *)from : make_float2(from[0], from[1]);
 }
 
-// Values first ... + 255 of a row at the end of segment s (o: [4 n + 2 i + {0, 1}] is value first + 8 n
+// Values first ... + 8 N - 1 of a row at the end of segment s (o: [4 n + 2 i + {0, 1}] is value first + 8 n
 // + 2 (lane % 4) + {0, 1} of its row i). The same thread puts the same values of every segment, so it
 // reads back what it wrote itself.
-static __device__ __forceinline__ void lp_latent_put_row(const struct lp_cuda_latent_launch &a,
-                                                         const struct lp_latent_block &b, int s,
-                                                         int r, const struct lp_latent_fold f,
-                                                         int first, const float (&o)[128], int i) {
+template <int N>
+static __device__ __forceinline__ void
+lp_latent_put_row(const struct lp_cuda_latent_launch &a, const struct lp_latent_block &b, int s,
+                  int r, const struct lp_latent_fold f, int first, const float (&o)[4 * N], int i) {
     const int q = b.query + r / b.n_heads, h = b.head + r % b.n_heads;
     const size_t slot = (size_t)b.slot + (size_t)s * a.head_blocks;
     if (r >= b.n_queries * b.n_heads) return;
@@ -401,7 +401,7 @@ static __device__ __forceinline__ void lp_latent_put_row(const struct lp_cuda_la
     to += first + 2 * (threadIdx.x % 4);
     const bool folds = b.first && s > 0, ends = b.whole && s == b.n_segments - 1;
 #pragma unroll
-    for (int n = 0; n < 32; n += 4) {
+    for (int n = 0; n < N; n += 4) {
         float2 x[4], old[4];
 #pragma unroll
         for (int j = 0; j < 4; j++) {

@@ -82,7 +82,15 @@ cudaError_t lp_cuda_latent_mma(const struct lp_cuda_latent_launch *launch, lp_ty
                                cudaStream_t stream);
 cudaError_t lp_cuda_latent_wgmma(const struct lp_cuda_latent_launch *launch, lp_type type,
                                  cudaStream_t stream);
-// The second half of both: folds the segments that several blocks left.
+// The same for launches of lp_cuda_latent_few_fits, in segments of LP_CUDA_LATENT_FEW_KEYS that blocks walk one by one:
+// each takes LP_CUDA_LATENT_FEW_ROWS of a block's 64 rows (cuda_latent_few.cuh). sm_80 and later.
+#define LP_CUDA_LATENT_FEW_ROWS 16
+#define LP_CUDA_LATENT_FEW_KEYS 128
+cudaError_t lp_cuda_latent_few(const struct lp_cuda_latent_launch *launch, lp_type type,
+                               cudaStream_t stream);
+// Whether the chip has room for all blocks of an operation that is cut so at once, and no two queries share one.
+bool lp_cuda_latent_few_fits(const struct lp_op_mla_absorbed *op, int n_multiprocessors);
+// The second half of all: folds the segments that several blocks left.
 cudaError_t lp_cuda_latent_finish(const struct lp_cuda_latent_launch *launch, cudaStream_t stream);
 
 // The first n_keys rows of an FP8 cache as BF16 rows in scratch (until it is called again), and their view: what
@@ -103,6 +111,17 @@ int32_t lp_cuda_latent_walk(const struct lp_op_mla_absorbed *op, struct lp_cuda_
 int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *launch,
                            const struct lp_op_mla_absorbed *op, int64_t first,
                            struct lp_cuda_segments segments, int32_t walk, int32_t most_slots);
+
+// Blocks of lp_cuda_latent_few for one of the other kernels
+static inline
+#ifdef __CUDACC__
+    __host__ __device__
+#endif
+        int32_t
+        lp_cuda_latent_few_parts(int32_t n_heads) {
+    const int32_t of_block = n_heads < LP_CUDA_LATENT_ROWS ? n_heads : LP_CUDA_LATENT_ROWS;
+    return (of_block + LP_CUDA_LATENT_FEW_ROWS - 1) / LP_CUDA_LATENT_FEW_ROWS;
+}
 
 static inline
 #ifdef __CUDACC__

@@ -108,7 +108,7 @@ lp_latent_mma_end_segment(const float (&o)[128], const struct lp_latent_rows &ro
         const struct lp_latent_fold f =
             lp_latent_end_segment(a, b, s, r, rows.most[i], state->sums[0][r] + state->sums[1][r],
                                   &totals[i], threadIdx.x % 4 == 0 && half == 0);
-        lp_latent_put_row(a, b, s, r, f, 256 * half, o, i);
+        lp_latent_put_row<32>(a, b, s, r, f, 256 * half, o, i);
     }
 }
 
@@ -144,10 +144,11 @@ static __device__ __forceinline__ void lp_latent_mma_attend(const struct lp_cuda
         lp_latent_mma_fetch<CACHE>(&loader, a, b, tiles + i * LP_LATENT_TILE_BYTES);
         lp_cuda_copy_commit();
     }
-    lp_latent_load_queries<TYPE>(a, b, shared, state->stats.factors, LP_LATENT_THREADS);
+    lp_latent_load_queries<TYPE>(a, b, shared, state->stats.factors, LP_LATENT_THREADS, 0,
+                                 LP_CUDA_LATENT_ROWS);
     if (threadIdx.x < LP_CUDA_LATENT_KEYS) state->stats.spoiled[threadIdx.x] = 0;
     __syncthreads();
-    lp_latent_init_rows(&rows, b, state->stats.factors);
+    lp_latent_init_rows(&rows, b, state->stats.factors, (int)threadIdx.x / LP_CUDA_WARP % 4 * 16);
     for (int s = 0, t = 0; s < b.n_segments; s++) {
         lp_latent_begin_segment(&rows);
 #pragma unroll

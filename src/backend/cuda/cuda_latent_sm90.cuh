@@ -113,7 +113,7 @@ lp_latent90_score(const struct lp_cuda_latent_launch &a, const struct lp_latent_
                   uint32_t queries, uint8_t *tiles, struct lp_latent90_state *state, int n_tiles) {
     struct lp_latent_rows rows;
     struct lp_latent_total totals[2] = {{-INFINITY, 0}, {-INFINITY, 0}};
-    lp_latent_init_rows(&rows, b, state->stats.factors);
+    lp_latent_init_rows(&rows, b, state->stats.factors, (int)threadIdx.x / LP_CUDA_WARP % 4 * 16);
     lp_latent_begin_segment(&rows);
     for (int t = 0, s = 0, end = b.tiles; t < n_tiles; t++) {
         const int place = t % 2, at = b.begin + t * LP_CUDA_LATENT_KEYS;
@@ -231,8 +231,8 @@ lp_latent90_multiply(const struct lp_cuda_latent_launch &a, const struct lp_late
         }
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            lp_latent_put_row(a, b, s, row + 8 * i, state->folds[s % 2][row + 8 * i], 256 * half, o,
-                              i);
+            lp_latent_put_row<32>(a, b, s, row + 8 * i, state->folds[s % 2][row + 8 * i],
+                                  256 * half, o, i);
     }
 }
 
@@ -267,7 +267,8 @@ static __device__ __forceinline__ void lp_latent90_attend(const struct lp_cuda_l
         for (int place = 0; place < 2 && place < n_tiles; place++)
             lp_latent90_copy(&loader, a, b, tiles_at, state, place);
     }
-    lp_latent_load_queries<TYPE>(a, b, shared, state->stats.factors, LP_LATENT90_THREADS);
+    lp_latent_load_queries<TYPE>(a, b, shared, state->stats.factors, LP_LATENT90_THREADS, 0,
+                                 LP_CUDA_LATENT_ROWS);
     lp_cuda_wgmma_publish();
     lp_cuda_barrier_wait(LP_LATENT90_QUERIES, LP_LATENT90_THREADS);
     if (group == 2) {

@@ -80,6 +80,8 @@ struct lp_cuda_q8_job {
     int64_t n_rows; // MATMUL: activation rows; else pairs
     int32_t n_used;
     const int32_t *ids; // vec: expert of a pair
+    // vec, GATE_UP and DOWN: an expert of every row besides, of w's type and shape; y[n_rows + row]. NULL: none
+    const struct lp_weight *more, *more_up;
     // tile: tiles[i] = (expert, first place in `pairs`), *n_tiles of them, at most max_tiles; an
     // expert's pairs end at pair_begin[expert + 1]
     const int32_t *pairs, *pair_begin, *tiles, *n_tiles;

@@ -43,7 +43,11 @@ static inline struct lp_cuda_vec_work lp_cuda_vec_work_of(const struct lp_cuda_q
     k.parts = lp_cuda_parts(k.rounds);
     const int each = job->mode == LP_CUDA_Q8_GATE_UP ? LP_CUDA_STRIP / 2 : LP_CUDA_STRIP;
     k.strips = (int)((job->w->n_out + each - 1) / each);
-    k.n_units = (job->mode == LP_CUDA_Q8_MATMUL ? job->w->n_mats : job->n_rows) * k.strips;
+    if (job->more) k.more = lp_cuda_weight_of(job->more);
+    if (job->more_up) k.more_up = lp_cuda_weight_of(job->more_up);
+    k.n_routed = (int)(job->mode == LP_CUDA_Q8_MATMUL ? job->w->n_mats : job->n_rows);
+    k.n_items = k.n_routed + (job->more ? (int)(job->n_rows / job->n_used) : 0);
+    k.n_units = k.n_items * k.strips;
     return k;
 }
 

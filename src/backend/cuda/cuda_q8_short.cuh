@@ -82,7 +82,7 @@ template <class F, int N, int S>
 static void lp_cuda_short_start(struct lp_cuda_device *dev, struct lp_cuda_vec_work k) {
     constexpr int ROWS = lp_cuda_short_sizes<F, S>::ROWS;
     k.strips = (int)lp_cuda_blocks(k.w.n_out, ROWS);
-    k.n_units = k.w.n_mats * k.strips;
+    k.n_units = k.n_items * k.strips;
     lp_cuda_start_early(dev, lp_cuda_short_kernel<F, N, S>,
                         lp_cuda_blocks(k.n_units, LP_CUDA_SHORT_WARPS),
                         LP_CUDA_SHORT_WARPS * LP_CUDA_WARP, 0, k);

@@ -15,7 +15,7 @@
 #define LP_CUDA_STRIP 4 // rows of weights a warp
 
 struct lp_cuda_vec_work {
-    struct lp_cuda_weight w, up;
+    struct lp_cuda_weight w, up, more, more_up; // more: of the items behind n_routed
     const uint8_t *x;
     size_t x_bytes; // of a rounded row
     int64_t x_row, x_head;
@@ -25,7 +25,13 @@ struct lp_cuda_vec_work {
     const int32_t *ids;
     int n_used, accumulate;
     int strips, rounds, parts, superblocks;
-    int64_t n_units; // (head or pair, strip)
+    int n_items, n_units; // heads or pairs; (item, strip)
+    int n_routed;         // items that `ids` names the matrix of
+};
+
+// A unit, without dividing: from one to that `by` strips behind.
+struct lp_cuda_vec_at {
+    int item, strip, mat; // mat: of the item; -1: of `more`
 };
 
 // 16 values of a superblock: the products of four words with each activation row's
@@ -88,42 +94,75 @@ static __device__ inline void lp_cuda_vec_superblock(const R &r, const uint8_t *
     }
 }
 
-// A lane's row of weights in unit `unit`.
+template <int MODE>
+static __device__ inline void lp_cuda_vec_find_mat(const struct lp_cuda_vec_work &k,
+                                                   struct lp_cuda_vec_at *at) {
+    at->mat = MODE == LP_CUDA_Q8_MATMUL ? at->item
+              : at->item < k.n_routed   ? __ldcg(k.ids + at->item)
+                                        : -1;
+}
+
+template <int MODE>
+static __device__ inline struct lp_cuda_vec_at lp_cuda_vec_begin(const struct lp_cuda_vec_work &k,
+                                                                 int unit) {
+    struct lp_cuda_vec_at at = {unit / k.strips, unit % k.strips, 0};
+    lp_cuda_vec_find_mat<MODE>(k, &at);
+    return at;
+}
+
+template <int MODE>
+static __device__ inline void lp_cuda_vec_move(const struct lp_cuda_vec_work &k,
+                                               const struct lp_cuda_vec_at &by,
+                                               struct lp_cuda_vec_at *at) {
+    const int before = at->item;
+    at->item += by.item;
+    at->strip += by.strip;
+    if (at->strip >= k.strips) {
+        at->strip -= k.strips;
+        at->item++;
+    }
+    if (at->item != before) lp_cuda_vec_find_mat<MODE>(k, at);
+}
+
+// A lane's row of weights in a unit.
 template <int MODE>
 static __device__ inline const uint8_t *lp_cuda_vec_row(const struct lp_cuda_vec_work &k,
-                                                        int64_t unit, int r) {
-    const int item = (int)(unit / k.strips), strip = (int)(unit % k.strips);
-    const int64_t mat = MODE == LP_CUDA_Q8_MATMUL ? item : __ldcg(k.ids + item);
+                                                        const struct lp_cuda_vec_at &at, int r) {
     const bool is_up = MODE == LP_CUDA_Q8_GATE_UP && r >= LP_CUDA_STRIP / 2;
     int64_t row = MODE == LP_CUDA_Q8_GATE_UP
-                      ? (int64_t)strip * (LP_CUDA_STRIP / 2) + r % (LP_CUDA_STRIP / 2)
-                      : (int64_t)strip * LP_CUDA_STRIP + r;
+                      ? (int64_t)at.strip * (LP_CUDA_STRIP / 2) + r % (LP_CUDA_STRIP / 2)
+                      : (int64_t)at.strip * LP_CUDA_STRIP + r;
     if (row >= k.w.n_out) row = k.w.n_out - 1; // computed, not stored
-    return lp_cuda_weight_row(is_up ? k.up : k.w, mat, row);
+    if (MODE != LP_CUDA_Q8_MATMUL && at.mat < 0)
+        return lp_cuda_weight_row(is_up ? k.more_up : k.more, 0, row);
+    return lp_cuda_weight_row(is_up ? k.up : k.w, at.mat, row);
 }
 
 // Stores the sums of four rows: total[t] is in all lanes of a row; lane j < N stores row t = j.
 template <int N, int MODE>
-static __device__ inline void lp_cuda_vec_store(const struct lp_cuda_vec_work &k, int64_t unit,
+static __device__ inline void lp_cuda_vec_store(const struct lp_cuda_vec_work &k,
+                                                const struct lp_cuda_vec_at &at,
                                                 const float (&total)[N]) {
     const int lane = threadIdx.x % LP_CUDA_WARP, r = lane / 8, j = lane % 8;
-    const int item = (int)(unit / k.strips), strip = (int)(unit % k.strips);
-    const int64_t mat = MODE == LP_CUDA_Q8_MATMUL ? item : __ldcg(k.ids + item);
+    const int64_t item = at.item, strip = at.strip;
+    const bool is_up = MODE == LP_CUDA_Q8_GATE_UP && r >= LP_CUDA_STRIP / 2;
+    const float scale = MODE == LP_CUDA_Q8_MATMUL || at.mat >= 0
+                            ? lp_cuda_weight_scale(is_up ? k.up : k.w, at.mat)
+                            : lp_cuda_weight_scale(is_up ? k.more_up : k.more, 0);
     if (MODE == LP_CUDA_Q8_GATE_UP) {
-        const float scale = lp_cuda_weight_scale(r < LP_CUDA_STRIP / 2 ? k.w : k.up, mat);
         const float value = total[0] * scale;
         const float up = __shfl_down_sync(0xffffffffu, value, 8 * (LP_CUDA_STRIP / 2));
-        const int64_t row = (int64_t)strip * (LP_CUDA_STRIP / 2) + r;
-        if (r < LP_CUDA_STRIP / 2 && j == 0 && row < k.w.n_out)
+        const int64_t row = strip * (LP_CUDA_STRIP / 2) + r;
+        if (!is_up && j == 0 && row < k.w.n_out)
             k.y[item * k.w.n_out + row] = lp_cuda_silu_mul(value, up);
         return;
     }
-    const int64_t row = (int64_t)strip * LP_CUDA_STRIP + r;
+    const int64_t row = strip * LP_CUDA_STRIP + r;
     if (j >= N || row >= k.w.n_out) return;
     float mine = total[0];
 #pragma unroll
     for (int t = 1; t < N; t++) mine = j == t ? total[t] : mine;
-    const float value = mine * lp_cuda_weight_scale(k.w, mat);
+    const float value = mine * scale;
     if (MODE == LP_CUDA_Q8_DOWN) {
         k.y[item * k.w.n_out + row] = value;
         return;
@@ -184,14 +223,14 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     const int groups = SPLIT ? WARPS / k.parts : WARPS; // of the block; each has a unit
     const int group = SPLIT ? warp / k.parts : warp, part0 = SPLIT ? warp % k.parts : 0;
     const int part_end = SPLIT ? part0 + 1 : k.parts;
-    const int64_t step = (int64_t)gridDim.x * groups;
-    const int64_t first = group < groups ? (int64_t)blockIdx.x * groups + group : k.n_units;
+    const int step = (int)gridDim.x * groups, first = (int)blockIdx.x * groups + group;
+    const struct lp_cuda_vec_at by = {step / k.strips, step % k.strips, 0};
     uint8_t *ring = (uint8_t *)lp_cuda_shared + warp * STAGES * S::STAGE;
 
     // What is fetched next
-    int64_t f_unit = first;
-    int f_part = part0, f_round = part0, f_slot = 0;
-    const uint8_t *f_row = f_unit < k.n_units ? lp_cuda_vec_row<MODE>(k, f_unit, r) : NULL;
+    struct lp_cuda_vec_at f_at = lp_cuda_vec_begin<MODE>(k, first), at = f_at;
+    int f_unit = group < groups ? first : k.n_units, f_part = part0, f_round = part0, f_slot = 0;
+    const uint8_t *f_row = f_unit < k.n_units ? lp_cuda_vec_row<MODE>(k, f_at, r) : NULL;
     auto fetch = [&]() {
         if (f_unit < k.n_units) {
             lp_cuda_vec_fetch<F>(ring + f_slot * S::STAGE, f_row, k.w.row_bytes, f_round);
@@ -200,7 +239,8 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
                 if (++f_part >= part_end) {
                     f_part = part0;
                     f_unit += step;
-                    if (f_unit < k.n_units) f_row = lp_cuda_vec_row<MODE>(k, f_unit, r);
+                    lp_cuda_vec_move<MODE>(k, by, &f_at);
+                    f_row = lp_cuda_vec_row<MODE>(k, f_at, r);
                 }
                 f_round = f_part;
             }
@@ -213,17 +253,16 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     lp_cuda_wait_for_input();
 
     int slot = 0, turn = 0;
-    for (int64_t unit0 = (int64_t)blockIdx.x * groups; unit0 < k.n_units;
-         unit0 += step, turn ^= 1) {
-        const int64_t unit = unit0 + group;
-        const bool active = group < groups && unit < k.n_units;
+    for (int unit0 = (int)blockIdx.x * groups; unit0 < k.n_units;
+         unit0 += step, turn ^= 1, lp_cuda_vec_move<MODE>(k, by, &at)) {
+        const bool active = group < groups && unit0 + group < k.n_units;
         float value[N] = {};
-        const int item = active ? (int)(unit / k.strips) : 0;
-        const int64_t x_at = MODE == LP_CUDA_Q8_MATMUL    ? item * k.x_head
-                             : MODE == LP_CUDA_Q8_GATE_UP ? item / k.n_used
-                                                          : item;
+        const int64_t x_at = MODE == LP_CUDA_Q8_MATMUL ? at.item * k.x_head
+                             : MODE == LP_CUDA_Q8_DOWN ? at.item
+                             : at.item < k.n_routed    ? at.item / k.n_used
+                                                       : at.item - k.n_routed;
         const uint8_t *x = k.x + (size_t)x_at * k.x_bytes + 16 * j;
-        const uint8_t *row = active && !S::ALIGNED ? lp_cuda_vec_row<MODE>(k, unit, r) : NULL;
+        const uint8_t *row = active && !S::ALIGNED ? lp_cuda_vec_row<MODE>(k, at, r) : NULL;
         for (int part = part0; active && part < part_end; part++) {
             float acc[N] = {};
             for (int round = part; round < k.rounds; round += k.parts) {
@@ -259,7 +298,7 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
         for (int t = 0; t < N; t++)
             for (int mask = 4; mask > 0; mask /= 2)
                 value[t] += __shfl_xor_sync(0xffffffffu, value[t], mask);
-        lp_cuda_vec_store<N, MODE>(k, unit, value);
+        lp_cuda_vec_store<N, MODE>(k, at, value);
     }
 #endif
 }

@@ -240,6 +240,108 @@ static void experts_take_rows_of_the_norm(void **state) {
     CUDA->close(dev);
 }
 
+// ---- the shared expert with the routed ones
+
+struct mixture {
+    struct lp_weight gate, up, down, shared[3]; // shared: gate, up, down
+    float *x, *weights, *y[2];
+    int32_t *ids;
+};
+
+static void run_mixture(struct lp_device *dev, const struct mixture *m, int64_t n_rows,
+                        int32_t n_used, bool together) {
+    const int64_t n_in = m->gate.n_in, width = m->shared[0].n_out;
+    const struct lp_op_experts op = {.gate = &m->gate,
+                                     .up = &m->up,
+                                     .down = &m->down,
+                                     .x = m->x,
+                                     .x_stride = n_in,
+                                     .n_rows = n_rows,
+                                     .ids = m->ids,
+                                     .weights = m->weights,
+                                     .n_used = n_used,
+                                     .y = m->y[together],
+                                     .y_stride = n_in};
+    const struct lp_shared_expert shared = {&m->shared[0], &m->shared[1], &m->shared[2]};
+    if (together) {
+        assert_true(CUDA->experts_and_shared(dev, &op, &shared));
+        return;
+    }
+    CUDA->experts(dev, &op);
+    float *hidden = CUDA->alloc(dev, (size_t)(n_rows * width) * sizeof(float));
+    assert_true(CUDA->gate_up(dev, &(struct lp_op_gate_up){.gate = shared.gate,
+                                                           .up = shared.up,
+                                                           .x = m->x,
+                                                           .x_stride = n_in,
+                                                           .y = hidden,
+                                                           .n_rows = n_rows}));
+    CUDA->matmul(dev, &(struct lp_op_matmul){.w = shared.down,
+                                             .x = hidden,
+                                             .x_stride = width,
+                                             .y = m->y[0],
+                                             .y_stride = n_in,
+                                             .n_rows = n_rows,
+                                             .accumulate = true});
+}
+
+static void the_shared_expert_beside_the_others(void **state) {
+    (void)state;
+    enum { N_EXPERTS = 16, N_USED = 4 };
+    static const struct {
+        lp_type in, out;
+        int64_t n_embd, width;
+        bool takes; // the shared expert is of the others' type and shape
+        int64_t n_rows;
+    } cases[] = {{LP_TYPE_Q4_K, LP_TYPE_Q6_K, 6144, 2048, true, 1},
+                 {LP_TYPE_Q8_0, LP_TYPE_Q8_0, 768, 512, true, 1},
+                 {LP_TYPE_Q5_K, LP_TYPE_IQ4_XS, 2048, 768, true, 1},
+                 {LP_TYPE_Q4_K, LP_TYPE_Q6_K, 768, 512, false, 2}};
+    const int32_t chosen[2 * N_USED] = {7, 0, 15, 3, 1, 2, 5, 4};
+    struct lp_rng rng;
+    lp_rng_init(&rng, 21);
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        const int64_t n_embd = cases[c].n_embd, width = cases[c].width, n = cases[c].n_rows;
+        struct lp_device *dev = NULL;
+        struct lp_err err = {0};
+        const struct lp_reserve need = {.n_rows = n,
+                                        .max_width = n_embd,
+                                        .n_experts = N_EXPERTS,
+                                        .n_used = N_USED,
+                                        .expert_width = width,
+                                        .n_embd = n_embd};
+        if (CUDA->open(&dev, NULL, &err) || CUDA->reserve(dev, &need, &err))
+            fail_msg("%s", err.text);
+        struct mixture m = {.gate = upload_weight(dev, &rng, cases[c].in, n_embd, width, N_EXPERTS),
+                            .up = upload_weight(dev, &rng, cases[c].in, n_embd, width, N_EXPERTS),
+                            .down =
+                                upload_weight(dev, &rng, cases[c].out, width, n_embd, N_EXPERTS)};
+        for (int i = 0; i < 3; i++)
+            m.shared[i] = upload_weight(dev, &rng, i == 2 ? cases[c].out : cases[c].in,
+                                        i == 2 ? width : n_embd, i == 2 ? n_embd : width, 1);
+        m.x = upload_floats(dev, &rng, n * n_embd);
+        m.weights = upload_floats(dev, &rng, n * N_USED);
+        m.ids = upload(dev, chosen, (size_t)(n * N_USED) * sizeof *m.ids);
+        float *host = random_floats(&rng, n * n_embd, 1.0f);
+        for (int way = 0; way < 2; way++)
+            m.y[way] = upload(dev, host, (size_t)(n * n_embd) * sizeof *host);
+        const struct lp_shared_expert shared = {&m.shared[0], &m.shared[1], &m.shared[2]};
+        if (cases[c].takes) {
+            run_mixture(dev, &m, n, N_USED, false);
+            run_mixture(dev, &m, n, N_USED, true);
+        } else {
+            assert_false(CUDA->experts_and_shared(
+                dev,
+                &(struct lp_op_experts){
+                    .gate = &m.gate, .up = &m.up, .down = &m.down, .n_rows = n, .n_used = N_USED},
+                &shared));
+        }
+        assert_same(dev, m.y[0], m.y[1], (size_t)(n * n_embd) * sizeof *host,
+                    lp_type_info(cases[c].in)->name);
+        lp_free(host);
+        CUDA->close(dev);
+    }
+}
+
 // ---- ready_rows
 
 enum { LATENT = 512, ROPE = 64, HEADS = 6, NOPE = 192, KEY = 128, INDEX_HEADS = 4, PAGE = 16 };
@@ -378,6 +480,7 @@ int main(void) {
         cmocka_unit_test(a_norm_without_a_product_forgets),
         cmocka_unit_test(gate_up_is_its_three_operations),
         cmocka_unit_test(experts_take_rows_of_the_norm),
+        cmocka_unit_test(the_shared_expert_beside_the_others),
         cmocka_unit_test(ready_rows_are_their_operations),
         cmocka_unit_test(other_caches_are_left_to_the_caller),
     };
