@@ -155,6 +155,7 @@ static void attend_latents(struct lp_cuda_device *dev, const struct lp_op_mla_ab
     for (int64_t at = 0; at < op->visible.n_queries && !dev->error;) {
         launch.n_runs = launch.n_blocks = launch.n_rows = launch.n_slots = 0;
         launch.early = dev->start_early;
+        lp_cuda_latent_look_ahead(&launch, op);
         launch.partial = dev->scratch.partial;
         launch.partial_sums = dev->scratch.partial_sums;
         while (at < op->visible.n_queries) {

@@ -15,7 +15,8 @@
 // pairs. One block.
 static __global__ void sort_kernel(const int32_t *ids, int n_pairs, int n_experts, int tile_rows,
                                    int32_t *pairs, int32_t *pair_begin, int32_t *tiles) {
-    lp_cuda_wait_for_input(); // as the router, it does not let the next kernel start
+    // Does not let the next kernel start: that reads who chose whom before it waits for its input.
+    lp_cuda_wait_for_input();
     extern __shared__ int32_t lp_cuda_sort_shared[];
     int32_t *begin = lp_cuda_sort_shared, *tile_begin = begin + n_experts + 1,
             *taken = tile_begin + n_experts + 1; // begin[e + 1] counts at first
@@ -274,6 +275,7 @@ static struct lp_cuda_q8_job job_of(const struct lp_cuda_device *dev, const stru
     job.n_rows = c->n_pairs;
     job.n_used = op->n_used;
     job.ids = op->ids + c->first * op->n_used;
+    job.ids_are_new = !is_down;
     if (c->shared) {
         job.more = is_down ? c->shared->down : c->shared->gate;
         job.more_up = is_down ? NULL : c->shared->up;

@@ -130,6 +130,18 @@ bool lp_cuda_latent_few_fits(const struct lp_op_mla_absorbed *op, int n_multipro
            v->n_queries <= n_multiprocessors && v->n_queries * of_query <= n_multiprocessors;
 }
 
+void lp_cuda_latent_look_ahead(struct lp_cuda_latent_launch *launch,
+                               const struct lp_op_mla_absorbed *op) {
+    size_t left = LP_CUDA_LATENT_AHEAD_BYTES;
+    for (int i = 0; i < LP_CUDA_LATENT_AHEAD; i++) {
+        const struct lp_weight *w = op->ahead && i < op->n_ahead ? op->ahead[i] : NULL;
+        const size_t n_bytes = w ? (size_t)w->n_mats * w->mat_bytes : 0;
+        launch->ahead[i] = (struct lp_cuda_ahead){w ? (const uint8_t *)w->data : NULL,
+                                                  n_bytes < left ? n_bytes : left};
+        left -= launch->ahead[i].n_bytes;
+    }
+}
+
 int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *l, const struct lp_op_mla_absorbed *op,
                            int64_t first, struct lp_cuda_segments segments, int32_t walk,
                            int32_t most_slots) {

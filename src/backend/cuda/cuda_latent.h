@@ -53,6 +53,15 @@ struct lp_cuda_latent_run {
     int32_t first_block, first_row, first_slot; // of the run, in the launch
 };
 
+// Weights that lp_cuda_latent_few brings into the L2 cache, as most of the memory is idle: as many as leave room for
+// what attention reads itself.
+#define LP_CUDA_LATENT_AHEAD_BYTES (16 << 20)
+#define LP_CUDA_LATENT_AHEAD 4
+struct lp_cuda_ahead {
+    const uint8_t *data;
+    size_t n_bytes;
+};
+
 struct lp_cuda_latent_launch { // what the runs have in common; a kernel's argument
     uint8_t *base;             // of the cache
     size_t row_bytes, page_bytes;
@@ -66,7 +75,8 @@ struct lp_cuda_latent_launch { // what the runs have in common; a kernel's argum
     // A slot: 64 rows of one segment; of runs that are split alone.
     float *partial;      // [n_slots, 64 rows, 512], not divided by the sum of their weights
     float *partial_sums; // [n_slots, 64 rows, 2]: largest score, sum of weights
-    int32_t n_runs, n_blocks, n_rows, n_slots; // n_rows: (query, head) pairs
+    struct lp_cuda_ahead ahead[LP_CUDA_LATENT_AHEAD]; // n_bytes 0: none
+    int32_t n_runs, n_blocks, n_rows, n_slots;        // n_rows: (query, head) pairs
     struct lp_cuda_latent_run runs[LP_CUDA_LATENT_RUNS];
 };
 
@@ -113,6 +123,10 @@ int64_t lp_cuda_latent_add(struct lp_cuda_latent_launch *launch,
                            struct lp_cuda_segments segments, int32_t walk, int32_t most_slots);
 
 // Blocks of lp_cuda_latent_few for one of the other kernels
+// The launch's ahead, from the operation's
+void lp_cuda_latent_look_ahead(struct lp_cuda_latent_launch *launch,
+                               const struct lp_op_mla_absorbed *op);
+
 static inline
 #ifdef __CUDACC__
     __host__ __device__

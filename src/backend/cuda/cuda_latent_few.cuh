@@ -49,6 +49,17 @@ static __device__ __forceinline__ void lp_latent_few_fetch(const struct lp_cuda_
     lp_cuda_copy_commit();
 }
 
+// This block's share of the weights ahead.
+static __device__ __forceinline__ void
+lp_latent_few_fetch_ahead(const struct lp_cuda_latent_launch &a) {
+    const size_t line = 128, step = (size_t)gridDim.x * LP_LATENT_THREADS * line;
+#pragma unroll
+    for (int i = 0; i < LP_CUDA_LATENT_AHEAD; i++)
+        for (size_t at = ((size_t)blockIdx.x * LP_LATENT_THREADS + threadIdx.x) * line;
+             at < a.ahead[i].n_bytes; at += step)
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(a.ahead[i].data + at));
+}
+
 // 16 rows by this warp's 16 keys. Even and odd steps are summed apart, which halves the chain of products.
 template <int TYPE>
 static __device__ __forceinline__ void lp_latent_few_scores(float (&s)[8], uint32_t queries,
@@ -117,6 +128,7 @@ static __device__ __forceinline__ void lp_latent_few_attend(const struct lp_cuda
     lp_latent_few_fetch<CACHE>(a, b, tiles);
     lp_latent_load_queries<TYPE>(a, b, shared, state->stats.factors, LP_LATENT_THREADS, first,
                                  first + ROWS);
+    lp_latent_few_fetch_ahead(a);
     lp_cuda_copy_wait<0>();
     __syncthreads(); // queries and keys are there
 

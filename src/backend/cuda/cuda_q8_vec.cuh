@@ -27,6 +27,7 @@ struct lp_cuda_vec_work {
     int strips, rounds, parts, superblocks;
     int n_items, n_units; // heads or pairs; (item, strip)
     int n_routed;         // items that `ids` names the matrix of
+    bool ids_are_new;
 };
 
 // A unit, without dividing: from one to that `by` strips behind.
@@ -228,6 +229,7 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     uint8_t *ring = (uint8_t *)lp_cuda_shared + warp * STAGES * S::STAGE;
 
     // What is fetched next
+    if (MODE == LP_CUDA_Q8_GATE_UP && k.ids_are_new) lp_cuda_wait_for_input();
     struct lp_cuda_vec_at f_at = lp_cuda_vec_begin<MODE>(k, first), at = f_at;
     int f_unit = group < groups ? first : k.n_units, f_part = part0, f_round = part0, f_slot = 0;
     const uint8_t *f_row = f_unit < k.n_units ? lp_cuda_vec_row<MODE>(k, f_at, r) : NULL;

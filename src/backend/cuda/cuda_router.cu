@@ -1,6 +1,5 @@
 // The choice of experts: the rules of ref/ref_router.c, values in double.
 #include "backend/cuda/cuda_common.cuh"
-#include "backend/cuda/cuda_ptx.cuh"
 
 static __device__ bool better(double a, double b) {
     return (isnan(a) && !isnan(b)) || a > b;
@@ -64,8 +63,7 @@ static __device__ inline int count_before(const uint64_t *ranks, int n, int at, 
 // chosen before it, so that no choice waits for another.
 static __global__ void __launch_bounds__(THREADS) router_kernel(struct lp_op_router op) {
     extern __shared__ double shared[];
-    // Does not let the next kernel start: experts read who chose whom before they wait for their input.
-    lp_cuda_wait_for_input();
+    lp_cuda_follow();
     double *c = shared, most = 0, sum = 0;
     uint64_t *ranks = (uint64_t *)c, *groups = ranks + op.n_experts;
     float *s = (float *)(groups + op.n_groups), *weights = s + op.n_experts;
@@ -116,7 +114,6 @@ static __global__ void __launch_bounds__(THREADS) router_kernel(struct lp_op_rou
         op.ids[(int64_t)blockIdx.x * op.n_used + j] = ids[j];
         op.weights[(int64_t)blockIdx.x * op.n_used + j] = (float)(w / divisor * op.scale);
     }
-    __threadfence();
 }
 
 void lp_cuda_router(struct lp_device *device, const struct lp_op_router *op) {
