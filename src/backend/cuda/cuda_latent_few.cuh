@@ -10,8 +10,10 @@
 
 #define LP_LATENT_FEW_WARPS (LP_LATENT_THREADS / LP_CUDA_WARP)
 
+#define LP_LATENT_FEW_PANEL_BYTES (LP_CUDA_LATENT_FEW_ROWS * 128) // of weights
+
 struct lp_latent_few_state { // behind the tiles
-    uint8_t weights[2 * LP_LATENT_PANEL_BYTES];
+    uint8_t weights[2 * LP_LATENT_FEW_PANEL_BYTES];
     struct lp_latent_stats stats;
     float most[LP_LATENT_FEW_WARPS][LP_CUDA_LATENT_FEW_ROWS]; // largest score of a warp's keys
     float sums[LP_LATENT_FEW_WARPS][LP_CUDA_LATENT_FEW_ROWS]; // of their weights
@@ -21,6 +23,8 @@ static constexpr size_t lp_latent_few_shared_bytes(void) {
     return (size_t)3 * LP_LATENT_TILE_BYTES + sizeof(struct lp_latent_few_state) +
            LP_CUDA_SHARED_PAD;
 }
+
+static_assert(lp_latent_few_shared_bytes() <= 227 << 10, "what a block may have");
 
 // Both tiles of the segment, at once or on their way. All positions are read before the first page is asked for.
 template <int CACHE>
@@ -91,7 +95,7 @@ static __device__ __forceinline__ void lp_latent_few_scores(float (&s)[8], uint3
 // The warp's 64 values of 16 rows, over n_tiles tiles.
 template <int TYPE>
 static __device__ __forceinline__ void lp_latent_few_values(float (&o)[32], uint32_t weights,
-                                                            int row, uint32_t tiles, int n_tiles) {
+                                                            uint32_t tiles, int n_tiles) {
     const int lane = threadIdx.x % LP_CUDA_WARP,
               panel = (int)threadIdx.x / LP_CUDA_WARP * LP_LATENT_PANEL_BYTES;
 #pragma unroll
@@ -100,8 +104,8 @@ static __device__ __forceinline__ void lp_latent_few_values(float (&o)[32], uint
 #pragma unroll
         for (int k = 0; k < 4; k++) {
             uint32_t p[4], v[4];
-            lp_cuda_load_matrices(p, weights + t * LP_LATENT_PANEL_BYTES +
-                                         lp_cuda_tile_at(row + lane % 16, 2 * k + lane / 16));
+            lp_cuda_load_matrices(p, weights + t * LP_LATENT_FEW_PANEL_BYTES +
+                                         lp_cuda_tile_at(lane % 16, 2 * k + lane / 16));
 #pragma unroll
             for (int n = 0; n < 4; n++) {
                 lp_cuda_load_transposed(v,
@@ -150,7 +154,9 @@ static __device__ __forceinline__ void lp_latent_few_attend(const struct lp_cuda
 #pragma unroll
         for (int w = 0; w < LP_LATENT_FEW_WARPS; w++)
             most[i] = fmaxf(most[i], state->most[w][lane / 4 + 8 * i]);
-    lp_latent_weigh<TYPE, 2>(s, &rows, most, state->weights + tile * LP_LATENT_PANEL_BYTES,
+    // Row `first` of the block is the first of the panel.
+    lp_latent_weigh<TYPE, 2>(s, &rows, most,
+                             state->weights + tile * LP_LATENT_FEW_PANEL_BYTES - first * 128,
                              key % 64, scale);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -158,8 +164,7 @@ static __device__ __forceinline__ void lp_latent_few_attend(const struct lp_cuda
         if (lane % 4 == 0) state->sums[warp][lane / 4 + 8 * i] = sum;
     }
     __syncthreads(); // weights and their sums are there
-    lp_latent_few_values<TYPE>(o, lp_cuda_shared_at(state->weights), first,
-                               lp_cuda_shared_at(tiles),
+    lp_latent_few_values<TYPE>(o, lp_cuda_shared_at(state->weights), lp_cuda_shared_at(tiles),
                                b.end - b.begin > LP_CUDA_LATENT_KEYS ? 2 : 1);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
