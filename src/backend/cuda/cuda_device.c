@@ -16,6 +16,7 @@
 #define ACT_BYTES ((size_t)128 << 20)        // of rounded activations
 
 bool lp_cuda_note(struct lp_cuda_device *dev, cudaError_t error, const char *where) {
+    dev->n_noted++;
     if (error != cudaSuccess && dev->error == cudaSuccess) {
         dev->error = error;
         dev->error_where = where;

@@ -106,6 +106,9 @@ struct lp_cuda_device {
     uint64_t n_replays;
     bool no_graphs;   // one could not be recorded
     bool start_early; // it can start a kernel before the one before has ended (sm_90 on)
+    uint64_t n_noted; // calls of lp_cuda_note
+    uint64_t
+        open_at; // n_noted behind the last product that lets the next kernel start once its own input is there
     int code; // the architecture for which the kernels that run here were built: 80, 90, ...
     bool
         may_vary; // lp_backend.fix_results is off: `wide`, and attention's cut for a call, may be used
@@ -118,13 +121,19 @@ static inline struct lp_cuda_device *lp_cuda_of(struct lp_device *dev) {
     return (struct lp_cuda_device *)dev;
 }
 
-// Keeps an error, if it is one and the first. False if the device has one.
+// Keeps an error, if it is one and the first. False if the device has one. Every kernel's start is noted.
 bool lp_cuda_note(struct lp_cuda_device *dev, cudaError_t error, const char *where);
 
 // Notes what will lie in scratch.act; true where it does already and may be used again. Operations with
 // other rows than the last one's must set dev->act.x to NULL first: a product that needs no such form
 // notes nothing.
 bool lp_cuda_act_is_there(struct lp_cuda_device *dev, const struct lp_cuda_act *act, bool same_x);
+
+// Whether a product of rows that the last product had too (`same_x`) need not wait for the kernel in front of it:
+// that is a product of the same rows, which began when they were there.
+static inline bool lp_cuda_may_go_beside(const struct lp_cuda_device *dev, bool same_x) {
+    return same_x && dev->start_early && dev->open_at == dev->n_noted;
+}
 
 // Chooses dev->matmul and dev->wide from the registry (cuda_kernels.c).
 void lp_cuda_choose_kernels(struct lp_cuda_device *dev);

@@ -58,14 +58,17 @@ static __device__ __forceinline__ void store(const struct lp_cuda_product &p, in
 // Grid: rows of weights along x, runs of N activation rows along y, heads along z. Shared: [N][runs].
 template <int TYPE, int N, int FEW_THREADS>
 static __global__ void __launch_bounds__(FEW_THREADS)
-    few_kernel(const __grid_constant__ struct lp_cuda_product p, int n_runs) {
+    few_kernel(const __grid_constant__ struct lp_cuda_product p, int n_runs, bool beside) {
     extern __shared__ float sums[];
     const int64_t out = blockIdx.x, first = (int64_t)blockIdx.y * N, h = blockIdx.z;
     const uint8_t *w = lp_cuda_weight_row(p.w, h, out);
-    lp_cuda_let_next_start();
+    if (beside) lp_cuda_let_next_start(); // as lp_cuda_vec_kernel
     for (size_t at = threadIdx.x * 128; at < p.w.row_bytes; at += FEW_THREADS * 128)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(w + at));
-    lp_cuda_wait_for_input();
+    if (!beside) {
+        lp_cuda_wait_for_input();
+        lp_cuda_let_next_start();
+    }
     const int n = p.n_rows - first < N ? (int)(p.n_rows - first) : N;
     const bool vectors = in_vectors(p);
     const float *x[N];
@@ -94,6 +97,7 @@ static __global__ void __launch_bounds__(FEW_THREADS)
         for (int t = 0; t < N; t++) sums[t * n_runs + run] = sum[t];
     }
     __syncthreads();
+    if (beside) lp_cuda_wait_for_input();
     if (threadIdx.x % LP_CUDA_WARP != 0) return;
     for (int t = threadIdx.x / LP_CUDA_WARP; t < n; t += FEW_THREADS / LP_CUDA_WARP) {
         double total = 0;
@@ -103,10 +107,11 @@ static __global__ void __launch_bounds__(FEW_THREADS)
 }
 
 template <int TYPE, int N, int FEW_THREADS>
-static void start_few(struct lp_cuda_device *dev, const struct lp_cuda_product *p, int n_runs) {
+static void start_few(struct lp_cuda_device *dev, const struct lp_cuda_product *p, int n_runs,
+                      bool beside) {
     const dim3 blocks((unsigned)p->w.n_out, lp_cuda_blocks(p->n_rows, N), (unsigned)p->w.n_mats);
     lp_cuda_start_early(dev, few_kernel<TYPE, N, FEW_THREADS>, blocks, FEW_THREADS,
-                        (size_t)n_runs * N * sizeof(float), *p, n_runs);
+                        (size_t)n_runs * N * sizeof(float), *p, n_runs, beside);
 }
 
 // Four values of a row of each; zeros behind the last.
@@ -180,16 +185,17 @@ static __global__ void __launch_bounds__(THREADS)
                 store(p, h, first_row + r + i, first_out + c + j, total[i][j]);
 }
 
-template <int TYPE> static void start(struct lp_cuda_device *dev, const struct lp_cuda_product *p) {
+template <int TYPE>
+static void start(struct lp_cuda_device *dev, const struct lp_cuda_product *p, bool beside) {
     const int n_runs = (int)((p->w.n_in + RUN - 1) / RUN);
     const unsigned outs = (unsigned)p->w.n_out, heads = (unsigned)p->w.n_mats;
     const bool small = n_runs <= THREADS / 2; // of a row: more of them at a time
     if (p->n_rows == 1)
-        small ? start_few<TYPE, 1, THREADS / 2>(dev, p, n_runs)
-              : start_few<TYPE, 1, THREADS>(dev, p, n_runs);
+        small ? start_few<TYPE, 1, THREADS / 2>(dev, p, n_runs, beside)
+              : start_few<TYPE, 1, THREADS>(dev, p, n_runs, beside);
     else if (p->n_rows <= LP_CUDA_FLOAT_FEW)
-        small ? start_few<TYPE, FEW, THREADS / 2>(dev, p, n_runs)
-              : start_few<TYPE, FEW, THREADS>(dev, p, n_runs);
+        small ? start_few<TYPE, FEW, THREADS / 2>(dev, p, n_runs, beside)
+              : start_few<TYPE, FEW, THREADS>(dev, p, n_runs, beside);
     else
         lp_cuda_start_early(
             dev, many_kernel<TYPE>,
@@ -204,11 +210,11 @@ bool lp_cuda_float_takes(const struct lp_cuda_weight *w) {
            w->row_bytes % 4 == 0;
 }
 
-void lp_cuda_float_start(struct lp_cuda_device *dev, const struct lp_cuda_product *p) {
+void lp_cuda_float_start(struct lp_cuda_device *dev, const struct lp_cuda_product *p, bool beside) {
     if (p->w.type == LP_TYPE_F32)
-        start<LP_TYPE_F32>(dev, p);
+        start<LP_TYPE_F32>(dev, p, beside);
     else if (p->w.type == LP_TYPE_F16)
-        start<LP_TYPE_F16>(dev, p);
+        start<LP_TYPE_F16>(dev, p, beside);
     else
-        start<LP_TYPE_BF16>(dev, p);
+        start<LP_TYPE_BF16>(dev, p, beside);
 }

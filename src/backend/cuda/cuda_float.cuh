@@ -24,6 +24,7 @@ struct lp_cuda_product { // y[t][h] = W[h] x[t][h]
 };
 
 bool lp_cuda_float_takes(const struct lp_cuda_weight *w);
-void lp_cuda_float_start(struct lp_cuda_device *dev, const struct lp_cuda_product *p);
+// beside: lp_cuda_may_go_beside
+void lp_cuda_float_start(struct lp_cuda_device *dev, const struct lp_cuda_product *p, bool beside);
 
 #endif

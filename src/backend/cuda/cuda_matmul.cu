@@ -36,7 +36,7 @@ static void multiply_plain(struct lp_cuda_device *dev, const struct lp_cuda_prod
     const dim3 blocks(pieces * lp_cuda_blocks(p->n_rows, p->n_rows == 1 ? 1 : LP_CUDA_DOT_ROWS),
                       (unsigned)p->w.n_mats);
     if (lp_cuda_float_takes(&p->w))
-        lp_cuda_float_start(dev, p);
+        lp_cuda_float_start(dev, p, !p->accumulate && lp_cuda_may_go_beside(dev, p->same_x));
     else if (p->n_rows == 1)
         lp_cuda_start_early(dev, product_kernel<1>, blocks, LP_CUDA_THREADS, 0, *p, dev->tables,
                             pieces);
@@ -77,6 +77,7 @@ static struct lp_cuda_q8_job job_of(const struct lp_cuda_device *dev, const stru
     job.y_row = p->y_row;
     job.y_head = p->y_head;
     job.accumulate = p->accumulate;
+    job.beside = !p->accumulate && lp_cuda_may_go_beside(dev, p->same_x);
     job.n_rows = p->n_rows;
     return job;
 }

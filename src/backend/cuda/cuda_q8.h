@@ -81,6 +81,7 @@ struct lp_cuda_q8_job {
     int32_t n_used;
     const int32_t *ids; // vec: expert of a pair
     bool ids_are_new;   // vec: the kernel before may still write them
+    bool beside;        // vec, MATMUL: lp_cuda_may_go_beside
     // vec, GATE_UP and DOWN: an expert of every row besides, of w's type and shape; y[n_rows + row]. NULL: none
     const struct lp_weight *more, *more_up;
     // tile: tiles[i] = (expert, first place in `pairs`), *n_tiles of them, at most max_tiles; an

@@ -37,6 +37,7 @@ static inline struct lp_cuda_vec_work lp_cuda_vec_work_of(const struct lp_cuda_q
     k.y_head = job->y_head;
     k.ids = job->ids;
     k.ids_are_new = job->ids_are_new;
+    k.beside = job->beside;
     k.n_used = job->n_used;
     k.accumulate = job->accumulate;
     k.superblocks = (int)lp_cuda_superblocks(job->w->n_in);
@@ -67,6 +68,7 @@ static void lp_cuda_vec_start(struct lp_cuda_device *dev, const struct lp_cuda_v
     lp_cuda_start_early(dev, lp_cuda_vec_kernel<F, N, WARPS, STAGES, SPLIT, MODE, BLOCKS>,
                         dim3(blocks), WARPS * LP_CUDA_WARP, SHARED, *k);
     LP_CUDA_LAUNCHED(dev, "a product of 8-bit rows");
+    if (MODE == LP_CUDA_Q8_MATMUL) dev->open_at = dev->n_noted;
 }
 
 // Warps of a block, and stages: what is in flight must cover the memory's latency, what is left of
@@ -75,9 +77,10 @@ static void lp_cuda_vec_start(struct lp_cuda_device *dev, const struct lp_cuda_v
 // it is a few units a warp, the same above.
 template <class F, int N, int MODE>
 static void lp_cuda_vec_mode(struct lp_cuda_device *dev, const struct lp_cuda_q8_job *job) {
-    constexpr int WARPS = 4, STAGES = lp_cuda_vec_sizes<F>::ALIGNED ? 3 : 2,
+    constexpr bool ALIGNED = lp_cuda_vec_sizes<F>::ALIGNED;
+    constexpr int WARPS = ALIGNED ? 4 : 3, STAGES = ALIGNED ? 3 : 2, MOST = ALIGNED ? 4 : 5,
                   FIT = LP_CUDA_SHARED_ALL / (WARPS * STAGES * lp_cuda_vec_sizes<F>::STAGE),
-                  BLOCKS = FIT < 4 ? FIT : 4;
+                  BLOCKS = FIT < MOST ? FIT : MOST;
     const struct lp_cuda_vec_work k = lp_cuda_vec_work_of(job);
     if (MODE == LP_CUDA_Q8_MATMUL && k.superblocks <= LP_CUDA_SHORT_MOST) {
         k.superblocks == 1 ? lp_cuda_short_start<F, N, 1>(dev, k)
@@ -88,7 +91,7 @@ static void lp_cuda_vec_mode(struct lp_cuda_device *dev, const struct lp_cuda_q8
     if (k.parts > 1 && k.n_units < 2 * WARPS * resident / 3)
         lp_cuda_vec_start<F, N, 12, 2, true, MODE, 1>(dev, &k, 0);
     else
-        lp_cuda_vec_start<F, N, WARPS, STAGES, false, MODE, 4>(
+        lp_cuda_vec_start<F, N, WARPS, STAGES, false, MODE, MOST>(
             dev, &k, k.n_units < 4 * WARPS * resident ? (unsigned)resident : 0);
 }
 

@@ -27,7 +27,7 @@ struct lp_cuda_vec_work {
     int strips, rounds, parts, superblocks;
     int n_items, n_units; // heads or pairs; (item, strip)
     int n_routed;         // items that `ids` names the matrix of
-    bool ids_are_new;
+    bool ids_are_new, beside;
 };
 
 // A unit, without dividing: from one to that `by` strips behind.
@@ -216,7 +216,9 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     lp_cuda_vec_kernel(const struct lp_cuda_vec_work k) {
 #if LP_CUDA_ROOM
     typedef struct lp_cuda_vec_sizes<F> S;
-    lp_cuda_let_next_start();
+    // A product lets the next kernel start once its own input is there, so that one of the same rows need not wait.
+    const bool open = MODE != LP_CUDA_Q8_MATMUL || k.beside;
+    if (open) lp_cuda_let_next_start();
     extern __shared__ uint4 lp_cuda_shared[];
     __shared__ float of_part[SPLIT ? 2 : 1][SPLIT ? WARPS : 1][N][LP_CUDA_WARP];
     const int warp = threadIdx.x / LP_CUDA_WARP, lane = threadIdx.x % LP_CUDA_WARP;
@@ -252,7 +254,8 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     };
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++) fetch();
-    lp_cuda_wait_for_input();
+    if (MODE != LP_CUDA_Q8_MATMUL || !k.beside) lp_cuda_wait_for_input();
+    if (!open) lp_cuda_let_next_start();
 
     int slot = 0, turn = 0;
     for (int unit0 = (int)blockIdx.x * groups; unit0 < k.n_units;
@@ -302,6 +305,8 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
                 value[t] += __shfl_xor_sync(0xffffffffu, value[t], mask);
         lp_cuda_vec_store<N, MODE>(k, at, value);
     }
+    // What waits for this kernel waits for the one in front of it too.
+    if (MODE == LP_CUDA_Q8_MATMUL && k.beside) lp_cuda_wait_for_input();
 #endif
 }
 
