@@ -42,7 +42,10 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = threadIdx.x + NORM_EACH * THREADS; i < width; i += THREADS)
         sum += (double)x[i] * x[i];
     sum = lp_cuda_block_sum<THREADS / LP_CUDA_WARP>(sum);
-    const double inverse = 1.0 / sqrt(sum / width + eps);
+    __shared__ double inverse;
+    if (threadIdx.x == 0)
+        inverse = 1.0 / sqrt(sum / width + eps); // all at once would take turns at it
+    __syncthreads();
 #pragma unroll
     for (int k = 0; k < NORM_EACH; k++) {
         const int i = threadIdx.x + k * THREADS;

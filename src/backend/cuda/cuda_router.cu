@@ -58,9 +58,25 @@ static __device__ inline int count_before(const uint64_t *ranks, int n, int at, 
     return before;
 }
 
+// The same where `high` has the upper halves of the ranks, which nearly always tell.
+static __device__ inline int count_before_by_halves(const uint32_t *high, const uint64_t *ranks,
+                                                    int n, int at, int from, int step) {
+    const uint32_t mine = high[at];
+    int before = 0, alike = 0;
+#pragma unroll 8
+    for (int i = from; i < n; i += step) {
+        before += high[i] > mine;
+        alike += high[i] == mine;
+    }
+    if (alike == (at % step == from)) return before; // itself
+    for (int i = from; i < n; i += step)
+        before += high[i] == mine && (ranks[i] > ranks[at] || (ranks[i] == ranks[at] && i < at));
+    return before;
+}
+
 // A block a row. Shared: c [n_experts], what experts are chosen by, and then their ranks; those of the
-// groups [n_groups]; s [n_experts]; what is chosen. An expert's place is the number of those that are
-// chosen before it, so that no choice waits for another.
+// groups [n_groups]; s [n_experts]; what is chosen; upper halves of the ranks. An expert's place is the number of
+// those that are chosen before it, so that no choice waits for another.
 static __global__ void __launch_bounds__(THREADS) router_kernel(struct lp_op_router op) {
     extern __shared__ double shared[];
     lp_cuda_follow();
@@ -68,6 +84,7 @@ static __global__ void __launch_bounds__(THREADS) router_kernel(struct lp_op_rou
     uint64_t *ranks = (uint64_t *)c, *groups = ranks + op.n_experts;
     float *s = (float *)(groups + op.n_groups), *weights = s + op.n_experts;
     int32_t *ids = (int32_t *)(weights + op.n_used);
+    uint32_t *high = (uint32_t *)(ids + op.n_used);
     const float *z = op.logits + blockIdx.x * op.logits_stride;
     if (op.gating == LP_GATING_SOFTMAX) softmax_of(z, op.n_experts, &most, &sum);
     for (int e = threadIdx.x; e < op.n_experts; e += THREADS) {
@@ -90,12 +107,13 @@ static __global__ void __launch_bounds__(THREADS) router_kernel(struct lp_op_rou
         const bool open = op.n_groups <= 1 ||
                           count_before(groups, op.n_groups, e / size, 0, 1) < op.n_groups_used;
         ranks[e] = open ? rank_of(c[e]) : 0; // its own place alone
+        high[e] = (uint32_t)(ranks[e] >> 32);
     }
     __syncthreads();
     const int each = threadIdx.x % COUNTERS;
     for (int first = 0; first < op.n_experts; first += THREADS / COUNTERS) { // the whole warp
         const int at = first + threadIdx.x / COUNTERS, e = at < op.n_experts ? at : 0;
-        int before = count_before(ranks, op.n_experts, e, each, COUNTERS);
+        int before = count_before_by_halves(high, ranks, op.n_experts, e, each, COUNTERS);
         for (int step = 1; step < COUNTERS; step *= 2)
             before += __shfl_xor_sync(0xffffffffu, before, step);
         if (each != 0 || at >= op.n_experts || ranks[e] == 0 || before >= op.n_used) continue;
@@ -121,7 +139,7 @@ void lp_cuda_router(struct lp_device *device, const struct lp_op_router *op) {
     if (dev->error || op->n_rows == 0) return;
     struct lp_op_router copy = *op;
     if (copy.n_groups < 1) copy.n_groups = 1;
-    const size_t shared = (size_t)op->n_experts * (sizeof(double) + sizeof(float)) +
+    const size_t shared = (size_t)op->n_experts * (sizeof(double) + 2 * sizeof(float)) +
                           (size_t)copy.n_groups * sizeof(double) + (size_t)op->n_used * 8;
     lp_cuda_start_early(dev, router_kernel, (unsigned)op->n_rows, THREADS, shared, copy);
     LP_CUDA_LAUNCHED(dev, "router");
