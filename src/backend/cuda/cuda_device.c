@@ -434,6 +434,7 @@ const struct lp_backend lp_backend_cuda = {
     .memory = cuda_memory,
     .failed = cuda_failed,
     .batches = true,
+    .expert_range = true,
     .chunk = 2048,
     .selects_latents = true,
     .device_name = cuda_device_name,

@@ -79,7 +79,11 @@ struct lp_cuda_q8_job {
     bool accumulate;
     int64_t n_rows; // MATMUL: activation rows; else pairs
     int32_t n_used;
-    const int32_t *ids; // vec: expert of a pair
+    // vec: expert of a pair, which is matrix ids[pair] - first_expert. is_range: of some there is none, and
+    // their y[pair] stays as it is.
+    const int32_t *ids;
+    int32_t first_expert;
+    bool is_range;
     // tile: tiles[i] = (expert, first place in `pairs`), *n_tiles of them, at most max_tiles; an
     // expert's pairs end at pair_begin[expert + 1]
     const int32_t *pairs, *pair_begin, *tiles, *n_tiles;

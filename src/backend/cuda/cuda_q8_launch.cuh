@@ -36,6 +36,8 @@ static inline struct lp_cuda_vec_work lp_cuda_vec_work_of(const struct lp_cuda_q
     k.y_row = job->y_row;
     k.y_head = job->y_head;
     k.ids = job->ids;
+    k.first_expert = job->first_expert;
+    k.is_range = job->is_range;
     k.n_used = job->n_used;
     k.accumulate = job->accumulate;
     k.superblocks = (int)lp_cuda_superblocks(job->w->n_in);

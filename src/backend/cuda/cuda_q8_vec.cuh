@@ -23,7 +23,7 @@ struct lp_cuda_vec_work {
     float *y;
     int64_t y_row, y_head;
     const int32_t *ids;
-    int n_used, accumulate;
+    int n_used, first_expert, is_range, accumulate;
     int strips, rounds, parts, superblocks;
     int64_t n_units; // (head or pair, strip)
 };
@@ -88,12 +88,34 @@ static __device__ inline void lp_cuda_vec_superblock(const R &r, const uint8_t *
     }
 }
 
+// The matrix of an item; of a pair whose expert is elsewhere there is none of this number.
+template <int MODE>
+static __device__ inline int lp_cuda_vec_mat(const struct lp_cuda_vec_work &k, int item) {
+    return MODE == LP_CUDA_Q8_MATMUL ? item : __ldcg(k.ids + item) - k.first_expert;
+}
+
+// Whether a unit has something to do: where all experts are here, no pair is looked at for it.
+template <int MODE>
+static __device__ inline bool lp_cuda_vec_is_here(const struct lp_cuda_vec_work &k, int64_t unit) {
+    if (MODE == LP_CUDA_Q8_MATMUL || !k.is_range) return true;
+    const int mat = lp_cuda_vec_mat<MODE>(k, (int)(unit / k.strips));
+    return mat >= 0 && mat < (int)k.w.n_mats;
+}
+
+// The first of the units `unit`, unit + step ... that has.
+template <int MODE>
+static __device__ inline int64_t lp_cuda_vec_next(const struct lp_cuda_vec_work &k, int64_t unit,
+                                                  int64_t step) {
+    while (unit < k.n_units && !lp_cuda_vec_is_here<MODE>(k, unit)) unit += step;
+    return unit;
+}
+
 // A lane's row of weights in unit `unit`.
 template <int MODE>
 static __device__ inline const uint8_t *lp_cuda_vec_row(const struct lp_cuda_vec_work &k,
                                                         int64_t unit, int r) {
     const int item = (int)(unit / k.strips), strip = (int)(unit % k.strips);
-    const int64_t mat = MODE == LP_CUDA_Q8_MATMUL ? item : __ldcg(k.ids + item);
+    const int64_t mat = lp_cuda_vec_mat<MODE>(k, item);
     const bool is_up = MODE == LP_CUDA_Q8_GATE_UP && r >= LP_CUDA_STRIP / 2;
     int64_t row = MODE == LP_CUDA_Q8_GATE_UP
                       ? (int64_t)strip * (LP_CUDA_STRIP / 2) + r % (LP_CUDA_STRIP / 2)
@@ -108,7 +130,7 @@ static __device__ inline void lp_cuda_vec_store(const struct lp_cuda_vec_work &k
                                                 const float (&total)[N]) {
     const int lane = threadIdx.x % LP_CUDA_WARP, r = lane / 8, j = lane % 8;
     const int item = (int)(unit / k.strips), strip = (int)(unit % k.strips);
-    const int64_t mat = MODE == LP_CUDA_Q8_MATMUL ? item : __ldcg(k.ids + item);
+    const int64_t mat = lp_cuda_vec_mat<MODE>(k, item);
     if (MODE == LP_CUDA_Q8_GATE_UP) {
         const float scale = lp_cuda_weight_scale(r < LP_CUDA_STRIP / 2 ? k.w : k.up, mat);
         const float value = total[0] * scale;
@@ -189,7 +211,7 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     uint8_t *ring = (uint8_t *)lp_cuda_shared + warp * STAGES * S::STAGE;
 
     // What is fetched next
-    int64_t f_unit = first;
+    int64_t f_unit = lp_cuda_vec_next<MODE>(k, first, step);
     int f_part = part0, f_round = part0, f_slot = 0;
     const uint8_t *f_row = f_unit < k.n_units ? lp_cuda_vec_row<MODE>(k, f_unit, r) : NULL;
     auto fetch = [&]() {
@@ -199,7 +221,7 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
             if (f_round >= k.rounds) {
                 if (++f_part >= part_end) {
                     f_part = part0;
-                    f_unit += step;
+                    f_unit = lp_cuda_vec_next<MODE>(k, f_unit + step, step);
                     if (f_unit < k.n_units) f_row = lp_cuda_vec_row<MODE>(k, f_unit, r);
                 }
                 f_round = f_part;
@@ -216,7 +238,8 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     for (int64_t unit0 = (int64_t)blockIdx.x * groups; unit0 < k.n_units;
          unit0 += step, turn ^= 1) {
         const int64_t unit = unit0 + group;
-        const bool active = group < groups && unit < k.n_units;
+        const bool active =
+            group < groups && unit < k.n_units && lp_cuda_vec_is_here<MODE>(k, unit);
         float value[N] = {};
         const int item = active ? (int)(unit / k.strips) : 0;
         const int64_t x_at = MODE == LP_CUDA_Q8_MATMUL    ? item * k.x_head
