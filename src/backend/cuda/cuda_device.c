@@ -444,6 +444,10 @@ const struct lp_backend lp_backend_cuda = {
     .group_join = lp_cuda_group_join,
     .group_leave = lp_cuda_group_leave,
     .group_sum = lp_cuda_group_sum,
+    .group_gather = lp_cuda_group_gather,
+    .group_sum_parts = lp_cuda_group_sum_parts,
+    .group_send = lp_cuda_group_send,
+    .group_take = lp_cuda_group_take,
 #endif
     .rates = lp_cuda_rates,
     .replay = lp_cuda_replay,
