@@ -453,10 +453,13 @@ struct lp_device_options {
 };
 
 // Operations that run again and again with the same arguments, whatever is in device memory.
-struct lp_replay_key { // two calls with equal keys make the same operations; bytes are compared
+struct lp_replay_key { // two calls with equal keys make the same operations
     const void *owner; // of the buffers
     int64_t n_rows, most_keys;
     int64_t settings;
+    const size_t
+        *parts; // [n_parts]: what other numbers tell, copied where they are kept; NULL: nothing
+    int32_t n_parts;
 };
 enum lp_replay {
     LP_REPLAY_CALL,   // call them
@@ -469,7 +472,7 @@ struct lp_device_rates { // measured
     double madds_s;      // multiply-adds of 16-bit floats, summed in float32
 };
 
-// Devices of several processes that sum without their hosts.
+// Devices of several processes that exchange numbers without their hosts.
 struct lp_device_group;
 #define LP_DEVICE_GROUP_ID_BYTES 128
 #define LP_DEVICE_NAME_BYTES 64
@@ -538,10 +541,16 @@ struct lp_backend {
     bool (*replay_end)(struct lp_device *dev);
     void (*replay_forget)(struct lp_device *dev, const void *owner);
 
-    // Sums over the devices of several processes. device_name: the same for two processes on one device alone,
+    // What the devices of several processes say to one another without their hosts. device_name: the same for two processes on one device alone,
     // which cannot be in a group together. group_id: on one of them, for all. group_join: on all, at the same time.
-    // Errors of both: UNSUPPORTED (no library for it), IO. group_sum: x[i] = the sum over ranks in their order, the same
-    // bits on all; an operation like others. clear: zeros.
+    // Errors of both: UNSUPPORTED (no library for it), IO. The rest are operations like others, which all of a group
+    // call in the same order, with the same numbers; send and take the two that they are between.
+    //   group_sum        x[i] = the sum over ranks in their order, the same bits on all
+    //   group_gather     x: [size] runs of n_floats[i] one behind the other; rank i's run i to all
+    //   group_sum_parts  the same x, whole on every rank: rank i's run i = the sum, as group_sum makes it; the other
+    //                    runs mean nothing afterwards
+    //   group_send, group_take   n floats to a rank, from one; any values of 4 bytes
+    // clear: zeros.
     // group_*: NULL in a backend, or a build, that has no groups; the other two with host_memory.
     void (*device_name)(const struct lp_device *dev, char out[LP_DEVICE_NAME_BYTES]);
     lp_status (*group_id)(struct lp_device *dev, uint8_t id[LP_DEVICE_GROUP_ID_BYTES],
@@ -550,6 +559,14 @@ struct lp_backend {
                             const struct lp_device_seat *seat, struct lp_err *err);
     void (*group_leave)(struct lp_device *dev, struct lp_device_group *group); // NULL is allowed
     void (*group_sum)(struct lp_device *dev, struct lp_device_group *group, float *x, size_t n);
+    void (*group_gather)(struct lp_device *dev, struct lp_device_group *group, float *x,
+                         const size_t *n_floats);
+    void (*group_sum_parts)(struct lp_device *dev, struct lp_device_group *group, float *x,
+                            const size_t *n_floats);
+    void (*group_send)(struct lp_device *dev, struct lp_device_group *group, int32_t to,
+                       const float *data, size_t n);
+    void (*group_take)(struct lp_device *dev, struct lp_device_group *group, int32_t from,
+                       float *data, size_t n);
     void (*clear)(struct lp_device *dev, void *block, size_t n_bytes);
 
     // Measures what the device can do, some 20 ms. False where it could not. NULL: the host's limits hold.

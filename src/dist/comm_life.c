@@ -1,5 +1,6 @@
 #include "dist/comm_life.h"
 
+#include <errno.h>
 #include <math.h>
 #include <mpi.h>
 #include <pthread.h>
@@ -10,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/fault.h"
 #include "dist/comm_parts.h"
 
 #define BEAT_NS ((uint64_t)(LP_LIFE_BEAT_S * 1e9))
@@ -196,7 +198,8 @@ static lp_status start(struct lp_life *l, struct lp_err *err) {
     pthread_mutex_init(&l->lock, NULL);
     sigfillset(&all); // they are for the program's threads
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    const int failed = pthread_create(&l->thread, NULL, live, l);
+    const int failed =
+        LP_FAULT("rank-no-thread") ? EAGAIN : pthread_create(&l->thread, NULL, live, l);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     l->has_thread = !failed;
     return failed ? lp_err_set(err, LP_STATUS_MEMORY, "cannot start a thread: %s", strerror(failed))

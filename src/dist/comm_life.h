@@ -12,7 +12,8 @@
 struct lp_life;
 #define LP_LIFE_BEAT_S 0.25
 
-// Collective, as the world is made. Errors: IO, MEMORY.
+// Collective, as the world is made. Errors: IO, MEMORY; receives may be under way then, so that *out must stay where it
+// is until the process ends.
 lp_status lp_life_new(struct lp_life **out, struct lp_comm *world, struct lp_err *err);
 // Collective unless the world has failed: waits for the others to leave too. NULL is allowed.
 void lp_life_free(struct lp_life *life);

@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "dist/comm_life.h"
 #include "dist/comm_parts.h"
 
@@ -462,6 +463,15 @@ static void hush(void) {
     if (quiet) *quiet = true;
 }
 
+// Of a rank that cannot take part while the others can: they wait for it already, in joining or in what comes next, and
+// to finalise MPI would wait for them (with receives under way that nobody takes). So it says why, and all end.
+static void end_all(const struct mpi_comm *c, const struct lp_err *err) {
+    lp_log_set_rank(c->base.rank);
+    lp_log(LP_LOG_ERROR, "rank %d of %d cannot take part, so that all end: %s", c->base.rank,
+           c->base.size, err->text);
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
 lp_status lp_comm_join(struct lp_comm **out, struct lp_err *err) {
     int threads = 0;
     *out = NULL;
@@ -487,7 +497,8 @@ lp_status lp_comm_join(struct lp_comm **out, struct lp_err *err) {
                             lp_comm_launcher());
     hush();
     if (!status) status = lp_life_new(&c->life, &c->base, err);
-    if (status) {
+    if (status == LP_STATUS_MEMORY || status == LP_STATUS_IO) end_all(c, err);
+    if (status) { // the same on all of them
         mpi_leave(&c->base);
         return status;
     }

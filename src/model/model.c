@@ -75,9 +75,11 @@ static lp_status divide(struct lp_model *m, const struct lp_load *load, struct l
 }
 
 lp_status lp_model_join(struct lp_model *m, struct lp_err *err) {
-    if (!m->ranks || !lp_shard_is_cut(m)) return LP_OK;
+    if (!m->ranks) return LP_OK;
     const int32_t first = lp_comm_rank(m->ranks) - m->part.tensor;
-    const lp_status status = lp_comm_group(&m->neighbours, m->ranks, first, m->part.n_tensor, err);
+    lp_status status = LP_OK;
+    if (lp_shard_is_cut(m))
+        status = lp_comm_group(&m->neighbours, m->ranks, first, m->part.n_tensor, err);
     if (status) {
         lp_comm_fail(m->ranks, err); // the others may have theirs
         return status;
@@ -140,6 +142,7 @@ void lp_model_free(struct lp_model *m) {
     for (size_t i = 0; i < m->n_owned; i++) m->dev->backend->free(m->dev, m->owned[i]);
     lp_huge_unmap(m->packed, m->packed_bytes);
     if (m->device_group) m->dev->backend->group_leave(m->dev, m->device_group);
+    if (m->stage_group) m->dev->backend->group_leave(m->dev, m->stage_group);
     lp_comm_leave(m->neighbours);
     lp_free(m->owned);
     lp_free(m->layers);

@@ -59,6 +59,8 @@ struct lp_model {
     struct lp_comm *ranks;      // that run it together; not owned; NULL: this process alone
     struct lp_comm *neighbours; // those of the same stage; NULL where it is the only one
     struct lp_device_group *device_group; // of the neighbours' devices; NULL: hosts sum
+    struct lp_device_group
+        *stage_group; // of all ranks' devices, for what stages give on; NULL: hosts do
 };
 
 struct lp_load {

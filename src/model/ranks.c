@@ -58,7 +58,9 @@ static bool take_buffers(struct lp_runner *r) {
     x->window = lp_alloc(rows, sizeof *x->window);
     x->gathered = lp_alloc(size, sizeof *x->gathered);
     x->own = lp_alloc(rows, sizeof *x->own);
-    if (!x->part_on_host || !x->page_bytes || !x->bad || !x->window || !x->gathered || !x->own)
+    x->spans_of = lp_alloc(2 * size, sizeof *x->spans_of);
+    if (!x->part_on_host || !x->page_bytes || !x->bad || !x->window || !x->gathered || !x->own ||
+        !x->spans_of)
         return false;
     x->reports = lp_alloc(size, LP_RANKS_REPORT_BYTES);
     x->times = lp_alloc(size, sizeof *x->times);
@@ -98,6 +100,7 @@ void lp_ranks_release(struct lp_runner *r) {
     lp_free(x->window);
     lp_free(x->gathered);
     lp_free(x->own);
+    lp_free(x->spans_of);
     lp_ranks_experts_release(&x->experts);
     lp_bytes_release(&x->order.bytes);
 }
@@ -134,6 +137,15 @@ void lp_ranks_begin_sum(struct lp_runner *r, int64_t n_rows) {
 }
 
 // Where ranks have sequences, each gets the sums of its own rows.
+static void sum_on_devices(struct lp_runner *r, int64_t n_rows) {
+    const struct lp_backend *backend = r->model->dev->backend;
+    struct lp_device_group *group = r->model->device_group;
+    if (r->model->part.data_attention)
+        backend->group_sum_parts(r->model->dev, group, r->h, r->ranks.gathered);
+    else
+        backend->group_sum(r->model->dev, group, r->h, stream_floats(r, n_rows));
+}
+
 static void sum_on_hosts(struct lp_runner *r, int64_t n_rows) {
     float *stream = on_host(r, n_rows);
     if (LP_FAULT("rank-loses-part"))
@@ -147,11 +159,10 @@ static void sum_on_hosts(struct lp_runner *r, int64_t n_rows) {
 }
 
 void lp_ranks_end_sum(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock) {
-    struct lp_device *dev = r->model->dev;
     if (!r->model->neighbours) return;
     lp_step_lap(clock, LP_STEP_PART_OTHER);
     if (r->model->device_group)
-        dev->backend->group_sum(dev, r->model->device_group, r->h, stream_floats(r, n_rows));
+        sum_on_devices(r, n_rows);
     else
         sum_on_hosts(r, n_rows);
     lp_step_lap(clock, LP_STEP_PART_RANKS);
@@ -202,19 +213,41 @@ void lp_ranks_end_attention(struct lp_runner *r, int64_t n_rows, struct lp_step_
     if (!r->model->part.data_attention) lp_ranks_end_sum(r, n_rows, clock);
 }
 
+static uint64_t rows_of_gather(const struct lp_runner *r) {
+    return (uint64_t)r->ranks.own_rows.n * (uint64_t)(r->model->part.n_tensor - 1);
+}
+
 void lp_ranks_gather_stream(struct lp_runner *r, int64_t n_rows, struct lp_step_clock *clock) {
+    struct lp_device *dev = r->model->dev;
     if (!r->model->part.data_attention) return;
     lp_step_lap(clock, LP_STEP_PART_OTHER);
-    float *stream = on_host(r, n_rows);
-    r->ranks.rows_sent += (uint64_t)r->ranks.own_rows.n * (uint64_t)(r->model->part.n_tensor - 1);
-    lp_comm_gather(r->model->neighbours, stream, r->ranks.gathered);
-    put_back(r, stream, n_rows);
+    r->ranks.rows_sent += rows_of_gather(r);
+    if (r->model->device_group) {
+        dev->backend->group_gather(dev, r->model->device_group, r->h, r->ranks.gathered);
+    } else {
+        float *stream = on_host(r, n_rows);
+        lp_comm_gather(r->model->neighbours, stream, r->ranks.gathered);
+        put_back(r, stream, n_rows);
+    }
     lp_step_lap(clock, LP_STEP_PART_RANKS);
+}
+
+void lp_ranks_count_recorded(struct lp_runner *r) {
+    if (!r->model->part.data_attention) return;
+    const uint64_t n_gathers = (uint64_t)lp_shard_layers(r->model).n + 1; // and behind the last
+    r->ranks.rows_sent += n_gathers * rows_of_gather(r);
 }
 
 // ---- from stage to stage: each rank to the one of its number in the next
 
-// Rows of the selection from first_row on.
+// n values of 4 bytes from device to device, in the group of all.
+static void pass_on_devices(struct lp_runner *r, void *data, size_t n, int32_t to, int32_t from) {
+    struct lp_device *dev = r->model->dev;
+    if (to >= 0) dev->backend->group_send(dev, r->model->stage_group, to, data, n);
+    if (from >= 0) dev->backend->group_take(dev, r->model->stage_group, from, data, n);
+}
+
+// Rows of the selection from first_row on, through the hosts.
 static void pass_rows(struct lp_runner *r, int64_t first_row, int64_t n_rows, int32_t to,
                       int32_t from) {
     struct lp_device *dev = r->model->dev;
@@ -238,7 +271,12 @@ static void pass_rows(struct lp_runner *r, int64_t first_row, int64_t n_rows, in
 
 // What the next stage's first layers keep to.
 static void pass_selection(struct lp_runner *r, int64_t n_rows, int32_t to, int32_t from) {
-    pass_rows(r, 0, n_rows, to, from);
+    if (!r->model->stage_group) {
+        pass_rows(r, 0, n_rows, to, from);
+        return;
+    }
+    pass_on_devices(r, r->mla.selected, (size_t)(n_rows * r->mla.ids_stride), to, from);
+    pass_on_devices(r, r->mla.n_selected, (size_t)n_rows, to, from);
 }
 
 void lp_ranks_take_stream(struct lp_runner *r, int64_t n_rows, bool selected,
@@ -247,9 +285,13 @@ void lp_ranks_take_stream(struct lp_runner *r, int64_t n_rows, bool selected,
     const int32_t from = m->ranks ? lp_comm_rank(m->ranks) - m->part.n_tensor : -1;
     if (lp_shard_is_first_stage(m)) return;
     lp_step_lap(clock, LP_STEP_PART_OTHER);
-    float *stream = m->dev->backend->host_memory ? r->h : r->ranks.staged;
-    lp_comm_take(m->ranks, from, stream, stream_floats(r, n_rows) * sizeof *stream);
-    put_back(r, stream, n_rows);
+    if (m->stage_group) {
+        pass_on_devices(r, r->h, stream_floats(r, n_rows), -1, from);
+    } else {
+        float *stream = m->dev->backend->host_memory ? r->h : r->ranks.staged;
+        lp_comm_take(m->ranks, from, stream, stream_floats(r, n_rows) * sizeof *stream);
+        put_back(r, stream, n_rows);
+    }
     if (selected) pass_selection(r, n_rows, -1, from);
     lp_step_lap(clock, LP_STEP_PART_RANKS);
 }
@@ -260,7 +302,10 @@ void lp_ranks_give_stream(struct lp_runner *r, int64_t n_rows, bool selected,
     if (lp_shard_is_last_stage(m)) return;
     lp_step_lap(clock, LP_STEP_PART_OTHER);
     const int32_t to = lp_comm_rank(m->ranks) + m->part.n_tensor;
-    lp_comm_send(m->ranks, to, on_host(r, n_rows), stream_floats(r, n_rows) * sizeof(float));
+    if (m->stage_group)
+        pass_on_devices(r, r->h, stream_floats(r, n_rows), to, -1);
+    else
+        lp_comm_send(m->ranks, to, on_host(r, n_rows), stream_floats(r, n_rows) * sizeof(float));
     if (selected) pass_selection(r, n_rows, to, -1);
     lp_step_lap(clock, LP_STEP_PART_RANKS);
 }
@@ -293,7 +338,7 @@ void lp_ranks_show_begin(struct lp_runner *r) {
 void lp_ranks_show_layer(struct lp_runner *r, int64_t n_rows, bool selected) {
     if (!shows_layers(r)) return;
     lp_comm_send(r->model->ranks, 0, on_host(r, n_rows), stream_floats(r, n_rows) * sizeof(float));
-    if (selected) pass_selection(r, n_rows, 0, -1);
+    if (selected) pass_rows(r, 0, n_rows, 0, -1);
 }
 
 void lp_ranks_watch_others(struct lp_runner *r, int64_t n_rows, bool selected,
@@ -311,7 +356,7 @@ void lp_ranks_watch_others(struct lp_runner *r, int64_t n_rows, bool selected,
             lp_comm_take(m->ranks, from, stream, stream_floats(r, n_rows) * sizeof *stream);
             if (lp_comm_failed(m->ranks, NULL)) return;
             put_back(r, stream, n_rows);
-            if (selected) pass_selection(r, n_rows, -1, from);
+            if (selected) pass_rows(r, 0, n_rows, -1, from);
             settings->watch(settings->watch_user, layer, r->h, selected ? r->mla.selected : NULL,
                             r->mla.n_selected, r->mla.ids_stride);
         }

@@ -42,6 +42,7 @@ struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
     struct lp_span *own; // [max_rows]: those whose cache is here, rows counted from own_rows.first
     int32_t n_own;
     struct lp_range own_rows;
+    size_t *spans_of; // [2 * size]: what recorded operations of each rank depend on (step.c)
     struct lp_ranks_experts experts;
     bool *bad; // [max_rows]
     // of rank 1 and up: what an order says
@@ -50,8 +51,9 @@ struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
     int32_t *tokens, *logit_rows; // [max_rows]
 };
 
-// The devices of a stage's ranks become a group that sums without the hosts, where they can: each has its own, and
-// the library is there; else a warning says why not. Collective over m->neighbours. Errors: IO (a rank is lost).
+// The devices of a stage's ranks become a group that exchanges numbers without the hosts, where they can: each has its
+// own, and the library is there; else a warning says why not. With several stages all ranks' devices too. Collective
+// over m->ranks. Errors: IO (a rank is lost).
 lp_status lp_ranks_join_devices(struct lp_model *m, struct lp_err *err);
 
 // Where ranks run the runner's model: its buffers, before its first step; all then call lp_ranks_join_caches.
@@ -76,6 +78,8 @@ void lp_ranks_divide_rows(struct lp_runner *r, const struct lp_span *spans, int3
 // What of a step attention runs over here, and from which row on: all of it, or the sequences whose cache is here.
 struct lp_attn_step lp_ranks_own_part(const struct lp_runner *r, const struct lp_attn_step *attn,
                                       int64_t *first_row);
+// Counts what the layers of a step that ran from a recording gave others.
+void lp_ranks_count_recorded(struct lp_runner *r);
 // Of a step that is watched, the selection of all rows, to rank 0.
 void lp_ranks_show_selection(struct lp_runner *r, bool watched);
 // The stream (and the selection, where the next layer keeps to it) from the stage before, and to the next.

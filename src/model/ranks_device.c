@@ -1,4 +1,5 @@
-// Which ranks sum on their devices themselves: agreed on when a model is joined, as all of a stage do it or none.
+// Which ranks exchange numbers on their devices themselves: agreed on when a model is joined, as all of a group do it or
+// none. There are two: of a stage, for its sums and rows, and of all ranks, for what stages give on.
 #include <stdio.h>
 #include <string.h>
 
@@ -7,14 +8,20 @@
 #include "base/log.h"
 #include "model/ranks.h"
 
-struct seat_offer { // the stage's first rank to all
+struct group_of { // that is to be made
+    struct lp_comm *comm;
+    struct lp_device_group **out;
+    const char *what; // its devices do
+};
+
+struct seat_offer { // the first rank to all
     uint8_t id[LP_DEVICE_GROUP_ID_BYTES];
     int32_t is_there;
     char why_not[192];
 };
 
-static bool give_up(void *neighbours, double waited_s) {
-    return lp_comm_give_up(neighbours, waited_s, "sums on the GPUs");
+static bool give_up(void *comm, double waited_s) {
+    return lp_comm_give_up(comm, waited_s, "an exchange of GPUs");
 }
 
 // A device that two of the ranks have; -1: none.
@@ -26,10 +33,10 @@ static int32_t find_shared(const char (*names)[LP_DEVICE_NAME_BYTES], int32_t n)
 }
 
 // On the first rank. Its devices' names may be shared in a test (tests/e2e/ranks_gpu.py).
-static void make_offer(struct lp_model *m, const char (*names)[LP_DEVICE_NAME_BYTES],
-                       struct seat_offer *offer) {
+static void make_offer(struct lp_model *m, const struct group_of *group,
+                       const char (*names)[LP_DEVICE_NAME_BYTES], struct seat_offer *offer) {
     const struct lp_backend *backend = m->dev->backend;
-    const int32_t shared = find_shared(names, lp_comm_size(m->neighbours));
+    const int32_t shared = find_shared(names, lp_comm_size(group->comm));
     struct lp_err err;
     if (!backend->group_join)
         snprintf(offer->why_not, sizeof offer->why_not, "this build has no NCCL");
@@ -45,19 +52,19 @@ static void make_offer(struct lp_model *m, const char (*names)[LP_DEVICE_NAME_BY
 }
 
 // Whether every rank has what this one may have, told to all. flags: [size], scratch of the first rank.
-static bool all_have(struct lp_model *m, bool mine, int32_t *flags) {
-    const int32_t size = lp_comm_size(m->neighbours), own = mine;
+static bool all_have(struct lp_comm *comm, bool mine, int32_t *flags) {
+    const int32_t size = lp_comm_size(comm), own = mine;
     int32_t all = true;
-    lp_comm_collect(m->neighbours, &own, sizeof own, flags);
-    for (int32_t i = 0; lp_comm_rank(m->neighbours) == 0 && i < size; i++) all = all && flags[i];
-    lp_comm_share(m->neighbours, &all, sizeof all);
+    lp_comm_collect(comm, &own, sizeof own, flags);
+    for (int32_t i = 0; lp_comm_rank(comm) == 0 && i < size; i++) all = all && flags[i];
+    lp_comm_share(comm, &all, sizeof all);
     return all;
 }
 
-lp_status lp_ranks_join_devices(struct lp_model *m, struct lp_err *err) {
+static lp_status join(struct lp_model *m, const struct group_of *group, struct lp_err *err) {
     const struct lp_backend *backend = m->dev->backend;
-    if (!m->neighbours || backend->host_memory || !backend->device_name) return LP_OK;
-    const size_t size = (size_t)lp_comm_size(m->neighbours);
+    struct lp_comm *comm = group->comm;
+    const size_t size = (size_t)lp_comm_size(comm);
     char own[LP_DEVICE_NAME_BYTES], (*names)[LP_DEVICE_NAME_BYTES] = lp_alloc(size, sizeof *names);
     int32_t *flags = lp_alloc(size, sizeof *flags);
     struct seat_offer offer = {.is_there = false};
@@ -69,27 +76,38 @@ lp_status lp_ranks_join_devices(struct lp_model *m, struct lp_err *err) {
         lp_comm_fail(m->ranks, err);
     }
     backend->device_name(m->dev, own);
-    lp_comm_collect(m->neighbours, own, sizeof own, names);
-    if (lp_comm_rank(m->neighbours) == 0 && names)
-        make_offer(m, (const char(*)[LP_DEVICE_NAME_BYTES])names, &offer);
-    lp_comm_share(m->neighbours, &offer, sizeof offer);
+    lp_comm_collect(comm, own, sizeof own, names);
+    if (lp_comm_rank(comm) == 0 && names)
+        make_offer(m, group, (const char(*)[LP_DEVICE_NAME_BYTES])names, &offer);
+    lp_comm_share(comm, &offer, sizeof offer);
     if (offer.is_there && !lp_comm_failed(m->ranks, NULL)) {
         const struct lp_device_seat seat = {.id = offer.id,
-                                            .rank = lp_comm_rank(m->neighbours),
+                                            .rank = lp_comm_rank(comm),
                                             .size = (int32_t)size,
                                             .give_up = give_up,
-                                            .user = m->neighbours};
-        joined = !backend->group_join(&m->device_group, m->dev, &seat, &why);
-        if (!all_have(m, joined, flags) && joined) {
-            backend->group_leave(m->dev, m->device_group);
-            m->device_group = NULL;
+                                            .user = comm};
+        joined = !backend->group_join(group->out, m->dev, &seat, &why);
+        if (!all_have(comm, joined, flags) && joined) {
+            backend->group_leave(m->dev, *group->out);
+            *group->out = NULL;
             snprintf(why.text, sizeof why.text, "another rank could not join");
         }
     }
     lp_free(names);
     lp_free(flags);
-    if (!m->device_group && lp_comm_rank(m->neighbours) == 0 && !lp_comm_failed(m->ranks, NULL))
-        lp_log(LP_LOG_WARN, "sums over GPUs go through their hosts' memory, which is slow: %s",
+    if (!*group->out && lp_comm_rank(comm) == 0 && !lp_comm_failed(m->ranks, NULL))
+        lp_log(LP_LOG_WARN, "%s through their hosts' memory, which is slow: %s", group->what,
                offer.is_there ? why.text : offer.why_not);
     return lp_comm_failed(m->ranks, err);
+}
+
+lp_status lp_ranks_join_devices(struct lp_model *m, struct lp_err *err) {
+    const struct group_of of_stage = {m->neighbours, &m->device_group, "sums over GPUs go"},
+                          of_all = {m->ranks, &m->stage_group,
+                                    "what GPUs give the next stage goes"};
+    lp_status status = LP_OK;
+    if (m->dev->backend->host_memory || !m->dev->backend->device_name) return LP_OK;
+    if (m->neighbours) status = join(m, &of_stage, err);
+    if (!status && m->part.n_stages > 1) status = join(m, &of_all, err);
+    return status;
 }

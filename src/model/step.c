@@ -384,12 +384,17 @@ void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *
     lp_attn_probe(attn, LP_PROBE_LAYER_OUT, l, r->h, n_embd);
 }
 
-// Did this step select keys? (then `selected` holds the last full layer's choice)
-static bool selects(const struct lp_runner *r, const struct lp_attn_step *attn) {
+// Do these spans select keys? (then `selected` holds the last full layer's choice)
+static bool spans_select(const struct lp_runner *r, const struct lp_attn_step *attn,
+                         const struct lp_span *spans, int32_t n_spans) {
     const struct lp_hparams *h = &r->model->h;
-    for (int32_t i = 0; i < attn->n_spans && h->top_k && attn->force != LP_ROUTE_DENSE; i++)
-        if (attn->spans[i].n_past + attn->spans[i].n_rows > h->top_k) return true;
+    for (int32_t i = 0; i < n_spans && h->top_k && attn->force != LP_ROUTE_DENSE; i++)
+        if (spans[i].n_past + spans[i].n_rows > h->top_k) return true;
     return false;
+}
+
+static bool selects(const struct lp_runner *r, const struct lp_attn_step *attn) {
+    return spans_select(r, attn, attn->spans, attn->n_spans);
 }
 
 bool lp_runner_lacks_experts(const struct lp_runner *r) {
@@ -481,31 +486,60 @@ static void call_layers(struct lp_runner *r, const struct lp_attn_step *attn,
 
 // The routes of layers that run from a recording.
 static void take_routes(struct lp_runner *r, const struct lp_attn_step *attn) {
-    for (int32_t l = 0; l < r->model->h.n_layers; l++) take_layer_routes(r, l, attn);
+    const struct lp_range layers = lp_shard_layers(r->model);
+    for (int64_t l = layers.first; l < layers.first + layers.n; l++)
+        take_layer_routes(r, (int32_t)l, attn);
 }
 
-// Whether the layers' operations depend on nothing but the key: every row goes through lp_op_batch, in the
-// absorbed form, and nobody looks at what they make.
-static bool may_replay(const struct lp_runner *r, const struct lp_attn_step *attn,
+// Whether attention of these spans depends on nothing but *keys: every row goes through lp_op_batch, in the absorbed
+// form.
+static bool go_together(const struct lp_runner *r, const struct lp_attn_step *attn,
+                        const struct lp_span *spans, int32_t n_spans, int64_t *keys) {
+    const struct lp_layer *first = &r->model->layers[lp_shard_layers(r->model).first];
+    const bool is_mla = r->model->h.arch->attention == LP_ATTENTION_MLA;
+    const struct lp_together t = lp_attn_together(attn, spans, n_spans);
+    if (t.n_spans < n_spans) return false;
+    for (int32_t i = 0; is_mla && i < n_spans; i++)
+        if (lp_mla_route(attn, &first->mla, &spans[i]).expanded) return false;
+    *keys = t.batch.most_keys;
+    return true;
+}
+
+// The same of each rank's sequences. All ranks come to the same key, with what every one of them depends on: exchanges
+// of devices must be recorded by all of a group or by none.
+static bool parts_go_together(struct lp_runner *r, const struct lp_attn_step *attn,
+                              struct lp_replay_key *key) {
+    const int32_t size = r->model->part.n_tensor;
+    size_t *part = r->ranks.spans_of;
+    for (int32_t rank = 0, at = 0, n; rank < size; rank++, at += n) {
+        const struct lp_span *spans = attn->spans + at;
+        int64_t keys;
+        for (n = 0; at + n < attn->n_spans && spans[n].pages->part == rank;) n++;
+        if (!go_together(r, attn, spans, n, &keys)) return false;
+        part[2 * rank] = r->ranks.gathered[rank];
+        part[2 * rank + 1] = (size_t)keys << 1 | spans_select(r, attn, spans, n);
+    }
+    key->parts = part;
+    key->n_parts = 2 * size;
+    return true;
+}
+
+// Whether the layers' operations depend on nothing but the key, and nobody looks at what they make.
+static bool may_replay(struct lp_runner *r, const struct lp_attn_step *attn,
                        const struct lp_step_settings *settings, struct lp_replay_key *key) {
-    const struct lp_mla_layer *mla =
-        r->model->h.arch->attention == LP_ATTENTION_MLA ? &r->model->layers[0].mla : NULL;
-    const bool on_hosts =
-        r->model->ranks &&
-        (!r->model->device_group || r->model->part.n_stages > 1 || r->model->part.data_attention);
-    if (!attn->dev->backend->replay || settings->watch || settings->probe || on_hosts ||
-        r->model->expert_cache || r->model->n_host_layers || lp_trace_is_full(settings->trace))
+    const struct lp_model *m = r->model;
+    const bool on_hosts = (lp_shard_is_cut(m) && !m->device_group) || r->ranks.window_rows > 0,
+               watched = settings->watch || settings->probe || r->ranks.watched ||
+                         lp_trace_is_full(settings->trace);
+    if (!attn->dev->backend->replay || on_hosts || watched || m->expert_cache || m->n_host_layers)
         return false;
-    struct lp_together t = lp_attn_together(attn, attn->spans, attn->n_spans);
-    if (t.n_spans < attn->n_spans) return false;
-    for (int32_t i = 0; mla && i < attn->n_spans; i++)
-        if (lp_mla_route(attn, mla, &attn->spans[i]).expanded) return false;
     *key = (struct lp_replay_key){.owner = r,
                                   .n_rows = attn->n_rows,
-                                  .most_keys = t.batch.most_keys,
                                   .settings = attn->deterministic | selects(r, attn) << 1 |
                                               (int64_t)attn->force << 2};
-    return true;
+    return m->part.data_attention
+               ? parts_go_together(r, attn, key)
+               : go_together(r, attn, attn->spans, attn->n_spans, &key->most_keys);
 }
 
 static void run_layers(struct lp_runner *r, const struct lp_attn_step *attn,
@@ -515,17 +549,21 @@ static void run_layers(struct lp_runner *r, const struct lp_attn_step *attn,
     enum lp_replay what = LP_REPLAY_CALL;
     if (may_replay(r, attn, settings, &key)) what = dev->backend->replay(dev, &key);
     if (what == LP_REPLAY_DONE) {
+        lp_ranks_count_recorded(r);
         take_routes(r, attn);
         return;
     }
+    const uint64_t rows_sent = r->ranks.rows_sent;
     struct lp_attn_step silent = *attn;
     if (what == LP_REPLAY_RECORD) silent.routes = NULL; // they may have to be called again
     call_layers(r, what == LP_REPLAY_RECORD ? &silent : attn, settings);
     if (what != LP_REPLAY_RECORD) return;
-    if (dev->backend->replay_end(dev))
+    if (dev->backend->replay_end(dev)) {
         take_routes(r, attn);
-    else
-        call_layers(r, attn, settings);
+        return;
+    }
+    r->ranks.rows_sent = rows_sent;
+    call_layers(r, attn, settings);
 }
 
 // Whether a layer that stands first in a stage keeps to the selection of one before it.

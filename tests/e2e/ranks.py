@@ -170,13 +170,13 @@ def used_by_rank(server, n):
     return [int(pages - free) for pages, free in zip(of("kv_pages"), of("kv_pages_free"))]
 
 
-def divides_sequences(limpid, layout, chunk):
-    """Distinct prompts, at a time: on all ranks. Then each again and further: found where it was computed."""
-    size = layout[1]
+def divides_sequences(limpid, size, options, alone_options, chunk, one=None):
+    """Distinct prompts, at a time: on all ranks. Then each again and further: found where it was computed. one: the
+    program that answers alone."""
     prompts = [story(i) for i in range(2 * size)] + [story(0) + " and then"]
-    with Server(limpid, MINI_MODEL, [*PLAIN, "--chunk", "64"]) as alone:
+    with Server(one or limpid, MINI_MODEL, [*alone_options, "--chunk", "64"]) as alone:
         want, further = answers(alone, prompts), answers(alone, [p + " One day" for p in prompts])
-    with Server(limpid, MINI_MODEL, [*PLAIN, *map(str, layout), "--chunk", str(chunk)]) as s:
+    with Server(limpid, MINI_MODEL, [*map(str, options), "--chunk", str(chunk)]) as s:
         yield from others_than(answers(s, prompts), want, "answer")
         used = used_by_rank(s, size)
         if min(used) == 0:
@@ -486,7 +486,8 @@ def main():
     for name in ("2", "2 data", "3 data, whole"):
         checks.add(f"drafts, {name}", speculates, args.limpid, LAYOUTS[name])
     for name, chunk in (("2 data", 64), ("3 data, whole", 17)) if args.sanitizer else (("2 data", 64), ("3 data, whole", 17), ("4 data", 512)):
-        checks.add(f"sequences, {name}, chunks of {chunk}", divides_sequences, args.limpid, LAYOUTS[name], chunk)
+        checks.add(f"sequences, {name}, chunks of {chunk}", divides_sequences, args.limpid, LAYOUTS[name][1], [*PLAIN, *LAYOUTS[name]],
+                   PLAIN, chunk)
         checks.add(f"more sequences than a rank has pages for, {name}", more_than_a_rank_has, args.limpid, LAYOUTS[name])
         checks.add(f"caches together, {name}", caches_together, args.limpid, LAYOUTS[name])
     if not args.sanitizer:

@@ -4,7 +4,7 @@
     ranks_doctor.py LIMPID --faulty LIMPID_FAULTY [--sanitizer] [--only TEXT]
 
 The faulty one is one of two ranks: a kernel of it computes something else, what it adds to a sum is lost, its
-stream changes by itself, its file is another in one tensor, or is not there.
+stream changes by itself, its file is another in one tensor, or is not there; or it cannot take part at all.
 """
 import json
 import os
@@ -76,6 +76,15 @@ def other_tensor(limpid):
         yield from with_files(limpid, MINI_MODEL, path, "files of the ranks", "Rank 1 on", "blk.2.attn_output.weight", "1 of 140")
 
 
+def cannot_join(limpid, faulty):
+    """Rank 1 ends all at once, where the others would have missed it after 30 s, and says why."""
+    options = ["run", MINI_MODEL, "-p", "x", "-n", "1", "--threads", "1"]
+    command = [*MPIRUN, "-n", "1", limpid, *options, ":", "-n", "1", faulty, "--fault", "rank-no-thread", *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    if done.returncode == 0 or "rank 1 of 2 cannot take part" not in done.stderr or "cannot start a thread" not in done.stderr:
+        yield f"exit status {done.returncode}: {done.stderr[-600:]!r}"
+
+
 def main():
     args = arguments(__doc__, [("--faulty", {"required": True})])
     if not shutil.which("mpirun"):
@@ -97,6 +106,7 @@ def main():
         checks.add("a kernel", planted, args.limpid, args.faulty, "matmul-last-outputs", "kernels of rank 1", "Rank 1 on", "matmul")
         checks.add("an operation", planted, args.limpid, args.faulty, "rms-norm-eps", "operations of rank 1", "Rank 1 on", "rms_norm")
     checks.add("a stream", planted, args.limpid, args.faulty, "rank-own-stream", "residual streams of the ranks", "Rank 1 on", "layer 0")
+    checks.add("cannot join", cannot_join, args.limpid, args.faulty)
     checks.add("no file", with_files, args.limpid, MINI_MODEL, None, "ranks", "rank 1 on", "cannot open")
     checks.finish()
 

@@ -5,7 +5,9 @@ takes no GPU twice).
     ranks_gpu.py LIMPID --faulty LIMPID_FAULTY --stand-in FOLDER [--only TEXT]
 
 - every golden model, both ways: logits and hidden states within 1e-4 of the float64 reference, the same greedy continuation
+- the same with experts whole on a rank, sequences divided and in stages, of models with and without an indexer
 - with --deterministic both ways give the same bits, for few rows and for many
+- sequences divided, several at a time: log-probabilities and texts of one process
 - two processes on one GPU are told that their sums are slow, and why
 - a rank that is killed: the other gives up what the GPU waits for, and ends with the reason
 """
@@ -17,20 +19,28 @@ import tempfile
 import time
 
 from harness import MINI_MODEL, Checks, Dump, Golden, arguments, golden_names, np, run, skip, too_far
-from ranks import process_of
+from ranks import divides_sequences, process_of
 
 TOLERANCE = 1e-4
 MPIRUN = "mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2"
 
 
-def golden(program, g):
+LAYOUTS = {  # of two ranks
+    "whole": ["--shard-experts", "whole"], "data": ["--attention-parallel", "data"],
+    "data, whole": ["--attention-parallel", "data", "--shard-experts", "whole"], "stages": ["--pipeline", 2],
+}
+PLAIN = ["--backend", "cuda", "--kv", "f32", "--threads", "1", "--self-check", "off"]
+DIVIDED = ["ds3", "dsa_shared", "glm45"]  # of LAYOUTS
+
+
+def golden(program, g, *options):
     want = ["logits", "hidden"] + (["topk"] if g.has_indexer else [])
-    d = Dump(program, g.path, g.tokens, "--backend", "cuda", "--chunk", 7, want=want)
+    d = Dump(program, g.path, g.tokens, "--backend", "cuda", "--chunk", 7, *options, want=want)
     yield too_far("logits", d.logits, g.ref["logits_f64"], TOLERANCE)
     yield too_far("hidden", d.hidden, g.ref["hidden"], TOLERANCE)
     if "topk" in want and not np.array_equal(d.topk, g.ref["topk"]):
         yield "the selected keys differ from the reference"
-    d = Dump(program, g.path, g.prompt, "--backend", "cuda", want=(), greedy=len(g.greedy))
+    d = Dump(program, g.path, g.prompt, "--backend", "cuda", *options, want=(), greedy=len(g.greedy))
     if d.greedy != g.greedy:
         yield f"greedy continuation {d.greedy}, expected {g.greedy}"
 
@@ -96,8 +106,16 @@ def main():
             checks.add(f"{g.name}, hosts", golden, hosts, g)
             checks.add(f"{g.name}, device", golden, device, g)
             checks.add(f"{g.name}, bits", same_bits, hosts, device, g.path, g.tokens)
+            for name, options in LAYOUTS.items() if g.name in DIVIDED else ():
+                checks.add(f"{g.name}, {name}, hosts", golden, hosts, g, *options)
+                checks.add(f"{g.name}, {name}, device", golden, device, g, *options)
+                checks.add(f"{g.name}, {name}, bits", same_bits, hosts, device, g.path, g.tokens, *options)
         long_prompt = [100 + i * 7 % 900 for i in range(700)]
         checks.add("many rows, bits", same_bits, hosts, device, MINI_MODEL, long_prompt, "--chunk", 700)
+        for name, options in LAYOUTS.items():
+            checks.add(f"many rows, {name}, bits", same_bits, hosts, device, MINI_MODEL, long_prompt, "--chunk", 700, *options)
+        for name in ("data", "data, whole"):
+            checks.add(f"sequences, {name}", divides_sequences, device, 2, [*PLAIN, *LAYOUTS[name]], PLAIN, 64, args.limpid)
         checks.add("one GPU twice", is_told, hosts)
         checks.add("a rank is killed", is_killed, device)
         checks.finish()

@@ -1,6 +1,6 @@
 // experts of the cpu backend: against ref where the weights are floats; against the same device's
 // matmul, row by row, for every type (the same bits); independent of rows and threads; non-finite
-// rows.
+// rows; ranges of the experts.
 #include "mat_fixture.h"
 
 #define N_EXPERTS 7
@@ -288,6 +288,146 @@ static void non_finite_values_reach_the_output(void **state) {
     dev->backend->close(dev);
 }
 
+// ---- some of the experts, as ranks have them
+
+enum { ALL = 24, USED = 3, IN_RANGE = 256, MOST = 600 };
+
+struct ranges {
+    struct lp_weight stacked, down;
+    int32_t ids[MOST * USED];
+    float *x, *weights;
+};
+
+// ids of a row differ, and are of all experts but the last.
+static struct ranges *new_ranges(lp_type up_type, lp_type down_type, struct lp_rng *rng) {
+    struct ranges *s = lp_alloc(1, sizeof *s);
+    assert_non_null(s);
+    s->stacked = new_weight(up_type, IN_RANGE, 2 * IN_RANGE, ALL, -1, rng);
+    s->down = new_weight(down_type, IN_RANGE, IN_RANGE, ALL, -1, rng);
+    scatter(&s->stacked, rng);
+    s->x = random_floats(rng, MOST * IN_RANGE);
+    s->weights = new_floats(MOST * USED, 0);
+    for (int i = 0; i < MOST * USED; i++) {
+        s->weights[i] = (float)lp_rng_unit(rng);
+        s->ids[i] = i % USED ? (s->ids[i - 1] + 1 + (int32_t)(lp_rng_u64(rng) % 10)) % (ALL - 1)
+                             : (int32_t)(lp_rng_u64(rng) % (ALL - 1));
+    }
+    return s;
+}
+
+static void release_ranges(struct ranges *s) {
+    free_weight(&s->stacked);
+    free_weight(&s->down);
+    lp_free(s->x);
+    lp_free(s->weights);
+    lp_free(s);
+}
+
+// y += the experts first ... first + n - 1 of n_rows rows of x, weighed so
+static void weigh_range(struct lp_device *dev, const struct ranges *s, const float *x,
+                        const float *weights, int64_t n_rows, int32_t first, int32_t n, float *y) {
+    const struct lp_weight gate = lp_weight_part(&s->stacked, first, n, 0, IN_RANGE),
+                           up = lp_weight_part(&s->stacked, first, n, IN_RANGE, IN_RANGE),
+                           down = lp_weight_part(&s->down, first, n, 0, IN_RANGE);
+    dev->backend->experts(dev, &(struct lp_op_experts){.gate = &gate,
+                                                       .up = &up,
+                                                       .down = &down,
+                                                       .first_expert = first,
+                                                       .n_experts = ALL,
+                                                       .x = x,
+                                                       .x_stride = IN_RANGE,
+                                                       .n_rows = n_rows,
+                                                       .ids = s->ids,
+                                                       .weights = weights,
+                                                       .n_used = USED,
+                                                       .y = y,
+                                                       .y_stride = IN_RANGE});
+}
+
+static void run_range(struct lp_device *dev, const struct ranges *s, const float *x, int64_t n_rows,
+                      int32_t first, int32_t n, float *y) {
+    weigh_range(dev, s, x, s->weights, n_rows, first, n, y);
+}
+
+// The same bits as all experts of the same device, where those of others count for nothing.
+static void check_bits(struct lp_device *dev, const struct ranges *s, int64_t n_rows, int32_t first,
+                       int32_t n, const float *got) {
+    float *weights = new_floats(n_rows * USED, 0), *want = new_floats(n_rows * IN_RANGE, 0);
+    for (int64_t i = 0; i < n_rows * USED; i++)
+        if (s->ids[i] >= first && s->ids[i] < first + n) weights[i] = s->weights[i];
+    weigh_range(dev, s, s->x, weights, n_rows, 0, ALL, want);
+    for (int64_t k = 0; k < n_rows * IN_RANGE; k++) assert_true(got[k] == want[k]);
+    lp_free(weights), lp_free(want);
+}
+
+// Of the rows of the whole sum, the largest difference beside the row's size.
+static double furthest(const float *got, const float *want, const float *whole, int64_t n_rows) {
+    double most = 0;
+    for (int64_t t = 0; t < n_rows; t++) {
+        double size = 0, off = 0;
+        for (int64_t k = t * IN_RANGE; k < (t + 1) * IN_RANGE; k++) {
+            size += (double)whole[k] * whole[k];
+            off = fmax(off, fabs((double)got[k] - want[k]));
+            assert_true(isfinite(got[k]));
+        }
+        most = fmax(most, off / sqrt(size / IN_RANGE));
+    }
+    return most;
+}
+
+// Each range against ref, with what another call has left in the device's scratch: NaN; then their sum against all.
+static void check_ranges(struct lp_device *dev, struct lp_device *ref, const struct ranges *s,
+                         int64_t n_rows, double bound) {
+    static const int32_t first[] = {0, 8, 15, ALL - 1, ALL}, n[] = {8, 7, ALL - 16, 1, 0};
+    const int64_t size = n_rows * IN_RANGE;
+    float *nan = new_floats(size, NAN), *scrap = new_floats(size, 0), *sum = new_floats(size, 0),
+          *whole = new_floats(size, 0), *want = new_floats(size, 0), *got = new_floats(size, 0);
+    run_range(ref, s, s->x, n_rows, 0, ALL, want);
+    run_range(dev, s, s->x, n_rows, 0, ALL, whole);
+    assert_true(furthest(whole, want, want, n_rows) <= bound);
+    for (int i = 0; i < 5; i++) {
+        float *of_range = new_floats(size, 0);
+        memset(got, 0, (size_t)size * sizeof *got);
+        run_range(ref, s, s->x, n_rows, first[i], n[i], of_range);
+        run_range(dev, s, nan, n_rows, 0, ALL, scrap);
+        run_range(dev, s, s->x, n_rows, first[i], n[i], got);
+        assert_true(furthest(got, of_range, want, n_rows) <= bound);
+        check_bits(dev, s, n_rows, first[i], n[i], got);
+        for (int64_t k = 0; i >= 3 && k < size; k++) assert_true(got[k] == 0);
+        for (int64_t k = 0; k < size; k++) sum[k] += got[k];
+        lp_free(of_range);
+    }
+    assert_true(furthest(sum, whole, want, n_rows) <= 3e-6);
+    float *const blocks[] = {nan, scrap, sum, whole, want, got};
+    for (int i = 0; i < 6; i++) lp_free(blocks[i]);
+}
+
+static void ranges_of_experts(void **state) {
+    (void)state;
+    // cuda: 1 and 2 rows go a pair at a time, 16 and 600 are sorted
+    static const int64_t rows[] = {1, 2, 16, MOST};
+    static const struct {
+        lp_type up, down;
+        double bound; // weights of any bytes make much of the rounding of activations to 8 bits
+    } cases[] = {{LP_TYPE_Q4_K, LP_TYPE_Q6_K, 0.2},
+                 {LP_TYPE_Q8_0, LP_TYPE_IQ4_XS, 0.2},
+                 {LP_TYPE_BF16, LP_TYPE_F16, 1e-5}};
+    struct lp_reserve all = need;
+    all.n_experts = ALL;
+    all.n_rows = MOST;
+    struct lp_device *dev = open_cpu(2, "auto", &all), *ref = open_ref(&all);
+    struct lp_rng rng;
+    lp_rng_init(&rng, 26);
+    for (int i = 0; i < (EMULATED ? 1 : 3); i++) {
+        struct ranges *s = new_ranges(cases[i].up, cases[i].down, &rng);
+        for (int k = 0; k < (EMULATED ? 3 : 4); k++)
+            check_ranges(dev, ref, s, rows[k], cases[i].bound);
+        release_ranges(s);
+    }
+    ref->backend->close(ref);
+    dev->backend->close(dev);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(best_is_made_of_matmuls),
@@ -296,6 +436,7 @@ int main(void) {
         cmocka_unit_test(bits_do_not_depend_on_rows_or_threads),
         cmocka_unit_test(few_rows_of_many_experts),
         cmocka_unit_test(non_finite_values_reach_the_output),
+        cmocka_unit_test(ranges_of_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

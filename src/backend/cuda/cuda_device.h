@@ -74,7 +74,7 @@ struct lp_cuda_group;
 
 #define LP_CUDA_GRAPHS 64
 struct lp_cuda_graph {        // cuda_replay.c
-    struct lp_replay_key key; // owner NULL: free
+    struct lp_replay_key key; // owner NULL: free; its parts are the graph's own
     cudaGraphExec_t exec;     // NULL: the key came seldom yet
     uint64_t used;            // when it came last
     int n_seen;               // how often it came
@@ -151,6 +151,14 @@ lp_status lp_cuda_group_join(struct lp_device_group **out, struct lp_device *dev
                              const struct lp_device_seat *seat, struct lp_err *err);
 void lp_cuda_group_leave(struct lp_device *dev, struct lp_device_group *group);
 void lp_cuda_group_sum(struct lp_device *dev, struct lp_device_group *group, float *x, size_t n);
+void lp_cuda_group_gather(struct lp_device *dev, struct lp_device_group *group, float *x,
+                          const size_t *n_floats);
+void lp_cuda_group_sum_parts(struct lp_device *dev, struct lp_device_group *group, float *x,
+                             const size_t *n_floats);
+void lp_cuda_group_send(struct lp_device *dev, struct lp_device_group *group, int32_t to,
+                        const float *data, size_t n);
+void lp_cuda_group_take(struct lp_device *dev, struct lp_device_group *group, int32_t from,
+                        float *data, size_t n);
 #endif
 // Until all that was called is done; false where the device fails, or is in a group that is given up.
 bool lp_cuda_wait(struct lp_cuda_device *dev, const char *where);

@@ -2,6 +2,8 @@
 // gate and up products, its down product, and last the weighted sum of a row's experts in the order
 // of its choices. A pair's numbers are those that matmul and silu_mul would give it. Two ways, as with
 // matmul: with activations rounded to 8 bits where the registry has kernels for the types, else plain.
+// Of a range of experts (lp_op_experts.first_expert) the pairs of the others are left out: no kernel reads
+// or writes their rows of scratch, which hold what calls before have left there, NaN too.
 #include "backend/cuda/cuda_dot.cuh"
 #include "backend/cuda/cuda_float.cuh"
 #include "backend/cuda/cuda_ptx.cuh"
@@ -10,11 +12,23 @@
 
 #define SORT_THREADS 1024
 
-// pair_begin[e] ... pair_begin[e + 1] - 1: the places in `pairs` of the pairs that chose expert e; their
-// order there is any. tiles: their number, then (expert, first place) of runs of at most tile_rows
+struct range { // the experts whose matrices are here
+    int first, n;
+};
+
+// The matrix of an expert; -1: there is none.
+static __device__ inline int matrix_of(struct range here, int id) {
+    const int e = id - here.first;
+    return e >= 0 && e < here.n ? e : -1;
+}
+
+// pair_begin[e] ... pair_begin[e + 1] - 1: the places in `pairs` of the pairs that chose matrix e; their
+// order there is any. tiles: their number, then (matrix, first place) of runs of at most tile_rows
 // pairs. One block.
-static __global__ void sort_kernel(const int32_t *ids, int n_pairs, int n_experts, int tile_rows,
-                                   int32_t *pairs, int32_t *pair_begin, int32_t *tiles) {
+static __global__ void sort_kernel(const int32_t *ids, int n_pairs, struct range here,
+                                   int tile_rows, int32_t *pairs, int32_t *pair_begin,
+                                   int32_t *tiles) {
+    const int n_experts = here.n;
     // Does not let the next kernel start: that reads who chose whom before it waits for its input.
     lp_cuda_wait_for_input();
     extern __shared__ int32_t lp_cuda_sort_shared[];
@@ -25,7 +39,10 @@ static __global__ void sort_kernel(const int32_t *ids, int n_pairs, int n_expert
         if (e < n_experts) taken[e] = 0;
     }
     __syncthreads();
-    for (int p = threadIdx.x; p < n_pairs; p += blockDim.x) atomicAdd(&begin[ids[p] + 1], 1);
+    for (int p = threadIdx.x; p < n_pairs; p += blockDim.x) {
+        const int e = matrix_of(here, ids[p]);
+        if (e >= 0) atomicAdd(&begin[e + 1], 1);
+    }
     __syncthreads();
     if (threadIdx.x < LP_CUDA_WARP) { // running sums, 32 experts at a time
         const int lane = threadIdx.x;
@@ -58,8 +75,10 @@ static __global__ void sort_kernel(const int32_t *ids, int n_pairs, int n_expert
             tiles[2 + 2 * i] = begin[e] + (i - tile_begin[e]) * tile_rows;
         }
     }
-    for (int p = threadIdx.x; p < n_pairs; p += blockDim.x)
-        pairs[begin[ids[p]] + atomicAdd(&taken[ids[p]], 1)] = p;
+    for (int p = threadIdx.x; p < n_pairs; p += blockDim.x) {
+        const int e = matrix_of(here, ids[p]);
+        if (e >= 0) pairs[begin[e] + atomicAdd(&taken[e], 1)] = p;
+    }
     __threadfence();
 }
 
@@ -70,6 +89,7 @@ struct work {
     int n_used;
     const int32_t *pairs, *pair_begin;
     const int32_t *ids; // of few pairs, which are not sorted: the expert of each; or NULL
+    struct range here;
     float *hidden, *out;
 };
 
@@ -116,10 +136,12 @@ static __global__ void expert_kernel(struct work k, const struct lp_cuda_tables 
     if (r >= (IS_DOWN ? k.down.n_out : k.gate.n_out)) return;
     if (k.ids) {
         const int32_t pair = (int32_t)blockIdx.y;
+        const int e = matrix_of(k.here, k.ids[pair]);
+        if (e < 0) return;
         if (IS_DOWN)
-            down<1>(k, tables, k.ids[pair], r, &pair, 1);
+            down<1>(k, tables, e, r, &pair, 1);
         else
-            gate_up<1>(k, tables, k.ids[pair], r, &pair, 1);
+            gate_up<1>(k, tables, e, r, &pair, 1);
         return;
     }
     const int e = blockIdx.y, end = k.pair_begin[e + 1];
@@ -139,16 +161,16 @@ static __global__ void expert_kernel(struct work k, const struct lp_cuda_tables 
 }
 
 // more: rows behind those of the pairs are added last, one to each row.
-static __global__ void combine_kernel(const float *out, const float *weights, int n_used,
-                                      int64_t n_embd, float *y, int64_t y_stride, int64_t n_rows,
-                                      bool more) {
+static __global__ void combine_kernel(const float *out, const float *weights, const int32_t *ids,
+                                      struct range here, int n_used, int64_t n_embd, float *y,
+                                      int64_t y_stride, int64_t n_rows, bool more) {
     lp_cuda_follow();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n_rows * n_embd) return;
     int64_t t = i / n_embd, r = i % n_embd;
     float sum = 0;
-    for (int j = 0; j < n_used; j++)
-        sum += weights[t * n_used + j] * out[(t * n_used + j) * n_embd + r];
+    for (int64_t pair = t * n_used; pair < (t + 1) * n_used; pair++)
+        if (matrix_of(here, ids[pair]) >= 0) sum += weights[pair] * out[pair * n_embd + r];
     sum = y[t * y_stride + r] + sum;
     y[t * y_stride + r] = more ? sum + out[(n_rows * n_used + t) * n_embd + r] : sum;
 }
@@ -156,40 +178,41 @@ static __global__ void combine_kernel(const float *out, const float *weights, in
 // What the two halves of a call share.
 struct call {
     const struct lp_op_experts *op;
-    int64_t first, n_rows, n_pairs; // rows of op, and their pairs
-    bool vec;                       // the kernels for few rows; no sorting
-    bool by_pair;                   // the plain ones for few rows; no sorting
-    bool wide;                      // the kernels for many rows
+    int64_t first, n_rows, n_pairs; // rows of op, and their pairs, of all experts
+    int64_t n_experts;
+    struct range here;
+    bool vec;     // the kernels for few rows; no sorting
+    bool by_pair; // the plain ones for few rows; no sorting
+    bool wide;    // the kernels for many rows
     int tile_rows;
     const struct lp_shared_expert *shared; // vec: done with the others; or NULL
 };
 
-static void combine(struct lp_cuda_device *dev, const struct call *c) {
-    const struct lp_op_experts *op = c->op;
-    lp_cuda_start_early(
-        dev, combine_kernel, lp_cuda_blocks(c->n_rows * op->down->n_out, LP_CUDA_THREADS),
-        LP_CUDA_THREADS, 0, dev->scratch.expert_out, op->weights + c->first * op->n_used,
-        op->n_used, op->down->n_out, op->y + c->first * op->y_stride, op->y_stride, c->n_rows,
-        c->shared != NULL);
-    LP_CUDA_LAUNCHED(dev, "experts (sum)");
-}
-
 // Sorts a call's pairs by expert, and cuts each expert's into tiles.
 static void sort(struct lp_cuda_device *dev, const struct call *c) {
     const struct lp_op_experts *op = c->op;
-    const int n_experts = (int)op->gate->n_mats;
     lp_cuda_start_early(dev, sort_kernel, 1, SORT_THREADS,
-                        (size_t)(3 * n_experts + 2) * sizeof(int32_t),
-                        op->ids + c->first * op->n_used, (int)c->n_pairs, n_experts, c->tile_rows,
+                        (size_t)(3 * c->here.n + 2) * sizeof(int32_t),
+                        op->ids + c->first * op->n_used, (int)c->n_pairs, c->here, c->tile_rows,
                         dev->scratch.pairs, dev->scratch.pair_begin, dev->scratch.tiles);
     LP_CUDA_LAUNCHED(dev, "experts (sort)");
+}
+
+static void combine(struct lp_cuda_device *dev, const struct call *c) {
+    const struct lp_op_experts *op = c->op;
+    const int64_t first = c->first * op->n_used;
+    lp_cuda_start_early(
+        dev, combine_kernel, lp_cuda_blocks(c->n_rows * op->down->n_out, LP_CUDA_THREADS),
+        LP_CUDA_THREADS, 0, dev->scratch.expert_out, op->weights + first, op->ids + first, c->here,
+        op->n_used, op->down->n_out, op->y + c->first * op->y_stride, op->y_stride, c->n_rows,
+        c->shared != NULL);
+    LP_CUDA_LAUNCHED(dev, "experts (sum)");
 }
 
 // ---- plain: any type
 
 static void run_plain(struct lp_cuda_device *dev, const struct call *c, bool is_down) {
     const struct lp_op_experts *op = c->op;
-    const int n_experts = (int)op->gate->n_mats;
     struct work k = {};
     k.gate = lp_cuda_weight_of(op->gate);
     k.up = lp_cuda_weight_of(op->up);
@@ -203,8 +226,9 @@ static void run_plain(struct lp_cuda_device *dev, const struct call *c, bool is_
     k.out = dev->scratch.expert_out;
     const int64_t n_out = is_down ? op->down->n_out : op->gate->n_out;
     if (c->by_pair) k.ids = op->ids + c->first * op->n_used;
+    k.here = c->here;
     const dim3 blocks(lp_cuda_blocks(n_out, LP_CUDA_WARPS),
-                      c->by_pair ? (unsigned)c->n_pairs : (unsigned)n_experts);
+                      c->by_pair ? (unsigned)c->n_pairs : (unsigned)c->here.n);
     if (is_down)
         lp_cuda_start_early(dev, expert_kernel<true>, blocks, LP_CUDA_THREADS, 0, k, dev->tables);
     else
@@ -264,7 +288,7 @@ static struct lp_cuda_q8_job job_of(const struct lp_cuda_device *dev, const stru
                                     bool is_down) {
     const struct lp_op_experts *op = c->op;
     const struct lp_cuda_scratch *s = &dev->scratch;
-    const int64_t n_experts = op->gate->n_mats;
+    const int64_t n_here = c->here.n;
     struct lp_cuda_q8_job job = {};
     job.w = is_down ? op->down : op->gate;
     job.up = is_down ? NULL : op->up;
@@ -280,11 +304,12 @@ static struct lp_cuda_q8_job job_of(const struct lp_cuda_device *dev, const stru
         job.more = is_down ? c->shared->down : c->shared->gate;
         job.more_up = is_down ? NULL : c->shared->up;
     }
+    job.first_expert = c->here.first;
     job.pairs = s->pairs;
     job.pair_begin = s->pair_begin;
     job.n_tiles = s->tiles;
     job.tiles = s->tiles + 1;
-    job.max_tiles = c->n_pairs / c->tile_rows + (c->n_pairs < n_experts ? c->n_pairs : n_experts);
+    job.max_tiles = c->n_pairs / c->tile_rows + (c->n_pairs < n_here ? c->n_pairs : n_here);
     return job;
 }
 
@@ -319,16 +344,20 @@ static bool wide_fits(const struct lp_cuda_device *dev, const struct lp_weight *
     return dev->wide[w->type] && lp_cuda_wide_fits(w);
 }
 
-// Pairs so few that each expert is met once, or nearly so.
+// Pairs so few that each expert is met once, or nearly so. Of a range n_experts are all the same, as everywhere
+// here: it is met by a part of the pairs that is as large as its part of the experts.
 static bool is_few(int64_t n_rows, int32_t n_used, int64_t n_experts) {
     return n_rows == 1 || 4 * n_rows * n_used <= n_experts;
 }
 
 static struct call call_of(const struct lp_cuda_device *dev, const struct lp_op_experts *op,
                            int64_t first, int64_t n_rows) {
-    const int64_t n_experts = op->gate->n_mats;
+    const int64_t n_experts = op->n_experts ? op->n_experts : op->gate->n_mats;
     struct call c = {};
     c.op = op;
+    c.n_experts = n_experts;
+    c.here.first = op->first_expert;
+    c.here.n = (int)op->gate->n_mats;
     c.first = first;
     c.n_rows = n_rows;
     c.n_pairs = n_rows * op->n_used;
@@ -381,6 +410,7 @@ void lp_cuda_experts(struct lp_device *device, const struct lp_op_experts *op) {
     struct lp_cuda_device *dev = lp_cuda_of(device);
     int64_t most = dev->sizes.n_rows;
     if (!op->same_x) dev->act.x = NULL;
+    if (op->gate->n_mats == 0 || op->gate->n_out == 0) return; // every pair is of experts elsewhere
     for (int64_t first = 0; first < op->n_rows && !dev->error; first += most) {
         const struct call c =
             call_of(dev, op, first, op->n_rows - first < most ? op->n_rows - first : most);

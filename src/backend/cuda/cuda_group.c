@@ -1,9 +1,10 @@
-// Sums over the GPUs of several processes, by NCCL. Its library is looked for when a group is made: a build needs
+// Sums and exchanges over the GPUs of several processes, by NCCL. Its library is looked for when a group is made: a build needs
 // the header alone, and runs where there is none.
 //
 // NCCL sums in an order of its own. Here it only carries, and numbers are added in the order of ranks, as over MPI
 // (R2 of dist/comm.h): the same bits on every rank, whatever way they took. Up to SMALL_FLOATS everyone sends all to
-// all; beyond, each adds a share, which all others then take.
+// all; beyond, each adds a share, which all others then take. All else is sends and receives, together in one call of
+// NCCL's; of nothing there are none.
 #include <dlfcn.h>
 #include <nccl.h>
 #include <pthread.h>
@@ -117,7 +118,7 @@ static struct lp_cuda_group *group_of(struct lp_device_group *group) {
 static void give_up(struct lp_cuda_device *dev, struct lp_cuda_group *group) {
     if (group->comm) nccl.abort(group->comm);
     group->comm = NULL;
-    lp_cuda_note(dev, cudaErrorUnknown, "a sum over ranks (NCCL)");
+    lp_cuda_note(dev, cudaErrorUnknown, "an exchange of ranks (NCCL)");
 }
 
 // Looks at all groups, as any may be the one that is waited for.
@@ -252,8 +253,6 @@ void lp_cuda_group_leave(struct lp_device *device, struct lp_device_group *outsi
     free_group(group);
 }
 
-// ---- sums
-
 static bool make_room(struct lp_cuda_device *dev, struct lp_cuda_group *group, size_t n) {
     void *room = NULL;
     if (n <= group->room_floats) return true;
@@ -274,8 +273,94 @@ static bool make_room(struct lp_cuda_device *dev, struct lp_cuda_group *group, s
 static void note(struct lp_cuda_device *dev, ncclResult_t result) {
     if (result == ncclSuccess) return;
     if (!dev->error) lp_log(LP_LOG_ERROR, "NCCL failed: %s", nccl.error_string(result));
-    lp_cuda_note(dev, cudaErrorUnknown, "a sum over ranks (NCCL)");
+    lp_cuda_note(dev, cudaErrorUnknown, "an exchange of ranks (NCCL)");
 }
+
+// ---- exchanges
+
+static void send(struct lp_cuda_device *dev, struct lp_cuda_group *group, int32_t to,
+                 const float *data, size_t n) {
+    if (n) note(dev, nccl.send(data, n, ncclFloat, to, group->comm, dev->stream));
+}
+
+static void receive(struct lp_cuda_device *dev, struct lp_cuda_group *group, int32_t from,
+                    float *data, size_t n) {
+    if (n) note(dev, nccl.receive(data, n, ncclFloat, from, group->comm, dev->stream));
+}
+
+struct runs { // run i is first[i] ... first[i + 1] - 1
+    size_t first[MAX_SIZE + 1];
+};
+
+static size_t run_of(const struct runs *runs, int32_t i) {
+    return runs->first[i + 1] - runs->first[i];
+}
+
+static void lay_out(struct runs *out, const size_t *n_floats, int32_t size) {
+    out->first[0] = 0;
+    for (int32_t i = 0; i < size; i++) out->first[i + 1] = out->first[i] + n_floats[i];
+}
+
+static void share_evenly(struct runs *out, size_t n, int32_t size) {
+    for (int32_t i = 0; i <= size; i++) out->first[i] = n * (size_t)i / (size_t)size;
+}
+
+// Each has the sum of its run alone.
+static void sum_runs(struct lp_cuda_device *dev, struct lp_cuda_group *group, float *x,
+                     const struct runs *runs) {
+    const int32_t size = group->seat.size, rank = group->seat.rank;
+    const size_t own = run_of(runs, rank);
+    note(dev, nccl.group_start());
+    for (int32_t i = 0; i < size; i++) {
+        send(dev, group, i, x + runs->first[i], run_of(runs, i));
+        receive(dev, group, i, group->room + own * (size_t)i, own);
+    }
+    note(dev, nccl.group_end());
+    if (own) lp_cuda_add_parts(dev, x + runs->first[rank], group->room, own, size);
+}
+
+// Each gives its run to all others.
+static void gather_runs(struct lp_cuda_device *dev, struct lp_cuda_group *group, float *x,
+                        const struct runs *runs) {
+    const int32_t size = group->seat.size, rank = group->seat.rank;
+    note(dev, nccl.group_start());
+    for (int32_t i = 0; i < size; i++) {
+        if (i == rank) continue;
+        send(dev, group, i, x + runs->first[rank], run_of(runs, rank));
+        receive(dev, group, i, x + runs->first[i], run_of(runs, i));
+    }
+    note(dev, nccl.group_end());
+}
+
+void lp_cuda_group_gather(struct lp_device *device, struct lp_device_group *outside, float *x,
+                          const size_t *n_floats) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    struct lp_cuda_group *group = group_of(outside);
+    struct runs runs;
+    if (dev->error) return;
+    lay_out(&runs, n_floats, group->seat.size);
+    gather_runs(dev, group, x, &runs);
+}
+
+void lp_cuda_group_send(struct lp_device *device, struct lp_device_group *group, int32_t to,
+                        const float *data, size_t n) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    if (dev->error) return;
+    note(dev, nccl.group_start());
+    send(dev, group_of(group), to, data, n);
+    note(dev, nccl.group_end());
+}
+
+void lp_cuda_group_take(struct lp_device *device, struct lp_device_group *group, int32_t from,
+                        float *data, size_t n) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    if (dev->error) return;
+    note(dev, nccl.group_start());
+    receive(dev, group_of(group), from, data, n);
+    note(dev, nccl.group_end());
+}
+
+// ---- sums
 
 static void sum_small(struct lp_cuda_device *dev, struct lp_cuda_group *group, float *x, size_t n) {
     note(dev, nccl.all_gather(x, group->room, n, ncclFloat, group->comm, dev->stream));
@@ -283,28 +368,10 @@ static void sum_small(struct lp_cuda_device *dev, struct lp_cuda_group *group, f
 }
 
 static void sum_large(struct lp_cuda_device *dev, struct lp_cuda_group *group, float *x, size_t n) {
-    const int32_t size = group->seat.size, rank = group->seat.rank;
-    size_t first[MAX_SIZE + 1];
-    for (int32_t i = 0; i <= size; i++) first[i] = n * (size_t)i / (size_t)size;
-    const size_t own = first[rank + 1] - first[rank];
-    float *const mine = x + first[rank];
-    note(dev, nccl.group_start());
-    for (int32_t i = 0; i < size; i++) {
-        note(dev, nccl.send(x + first[i], first[i + 1] - first[i], ncclFloat, i, group->comm,
-                            dev->stream));
-        note(dev, nccl.receive(group->room + own * (size_t)i, own, ncclFloat, i, group->comm,
-                               dev->stream));
-    }
-    note(dev, nccl.group_end());
-    lp_cuda_add_parts(dev, mine, group->room, own, size);
-    note(dev, nccl.group_start());
-    for (int32_t i = 0; i < size; i++) {
-        if (i == rank) continue;
-        note(dev, nccl.send(mine, own, ncclFloat, i, group->comm, dev->stream));
-        note(dev, nccl.receive(x + first[i], first[i + 1] - first[i], ncclFloat, i, group->comm,
-                               dev->stream));
-    }
-    note(dev, nccl.group_end());
+    struct runs runs;
+    share_evenly(&runs, n, group->seat.size);
+    sum_runs(dev, group, x, &runs);
+    gather_runs(dev, group, x, &runs);
 }
 
 void lp_cuda_group_sum(struct lp_device *device, struct lp_device_group *outside, float *x,
@@ -318,4 +385,23 @@ void lp_cuda_group_sum(struct lp_device *device, struct lp_device_group *outside
         sum_small(dev, group, x, n);
     else
         sum_large(dev, group, x, n);
+}
+
+// A rank with most of the rows would take them of all others, and add them alone: then all sum all.
+void lp_cuda_group_sum_parts(struct lp_device *device, struct lp_device_group *outside, float *x,
+                             const size_t *n_floats) {
+    struct lp_cuda_device *dev = lp_cuda_of(device);
+    struct lp_cuda_group *group = group_of(outside);
+    const size_t size = (size_t)group->seat.size;
+    struct runs runs;
+    size_t most = 0;
+    lay_out(&runs, n_floats, group->seat.size);
+    for (size_t i = 0; i < size; i++) most = n_floats[i] > most ? n_floats[i] : most;
+    const size_t n = runs.first[size];
+    if (n > SMALL_FLOATS && most > 2 * (n / size)) {
+        lp_cuda_group_sum(device, outside, x, n);
+        return;
+    }
+    if (dev->error || n == 0 || !make_room(dev, group, most * size)) return;
+    sum_runs(dev, group, x, &runs);
 }

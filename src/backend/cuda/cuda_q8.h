@@ -79,9 +79,11 @@ struct lp_cuda_q8_job {
     bool accumulate;
     int64_t n_rows; // MATMUL: activation rows; else pairs
     int32_t n_used;
-    const int32_t *ids; // vec: expert of a pair
-    bool ids_are_new;   // vec: the kernel before may still write them
-    bool beside;        // vec, MATMUL: lp_cuda_may_go_beside
+    // vec: expert of a pair, which is matrix ids[pair] - first_expert; where there is none, y[pair] stays as it is
+    const int32_t *ids;
+    int32_t first_expert;
+    bool ids_are_new; // vec: the kernel before may still write them
+    bool beside;      // vec, MATMUL: lp_cuda_may_go_beside
     // vec, GATE_UP and DOWN: an expert of every row besides, of w's type and shape; y[n_rows + row]. NULL: none
     const struct lp_weight *more, *more_up;
     // tile: tiles[i] = (expert, first place in `pairs`), *n_tiles of them, at most max_tiles; an

@@ -38,6 +38,7 @@ static inline struct lp_cuda_vec_work lp_cuda_vec_work_of(const struct lp_cuda_q
     k.ids = job->ids;
     k.ids_are_new = job->ids_are_new;
     k.beside = job->beside;
+    k.first_expert = job->first_expert;
     k.n_used = job->n_used;
     k.accumulate = job->accumulate;
     k.superblocks = (int)lp_cuda_superblocks(job->w->n_in);

@@ -23,7 +23,7 @@ struct lp_cuda_vec_work {
     float *y;
     int64_t y_row, y_head;
     const int32_t *ids;
-    int n_used, accumulate;
+    int n_used, first_expert, accumulate;
     int strips, rounds, parts, superblocks;
     int n_items, n_units; // heads or pairs; (item, strip)
     int n_routed;         // items that `ids` names the matrix of
@@ -32,8 +32,10 @@ struct lp_cuda_vec_work {
 
 // A unit, without dividing: from one to that `by` strips behind.
 struct lp_cuda_vec_at {
-    int item, strip, mat; // mat: of the item; -1: of `more`
+    int item, strip, mat; // mat: of the item, or
 };
+#define LP_CUDA_VEC_MORE (-1)      // that of `more`
+#define LP_CUDA_VEC_ELSEWHERE (-2) // its expert has none here
 
 // 16 values of a superblock: the products of four words with each activation row's
 template <int N>
@@ -98,9 +100,10 @@ static __device__ inline void lp_cuda_vec_superblock(const R &r, const uint8_t *
 template <int MODE>
 static __device__ inline void lp_cuda_vec_find_mat(const struct lp_cuda_vec_work &k,
                                                    struct lp_cuda_vec_at *at) {
-    at->mat = MODE == LP_CUDA_Q8_MATMUL ? at->item
-              : at->item < k.n_routed   ? __ldcg(k.ids + at->item)
-                                        : -1;
+    at->mat = MODE == LP_CUDA_Q8_MATMUL ? at->item : LP_CUDA_VEC_MORE;
+    if (MODE == LP_CUDA_Q8_MATMUL || at->item >= k.n_routed) return;
+    const int expert = __ldcg(k.ids + at->item) - k.first_expert;
+    at->mat = expert >= 0 && expert < (int)k.w.n_mats ? expert : LP_CUDA_VEC_ELSEWHERE;
 }
 
 template <int MODE>
@@ -125,6 +128,17 @@ static __device__ inline void lp_cuda_vec_move(const struct lp_cuda_vec_work &k,
     if (at->item != before) lp_cuda_vec_find_mat<MODE>(k, at);
 }
 
+// From a unit to the first one from there on that has something to do.
+template <int MODE>
+static __device__ inline void lp_cuda_vec_skip(const struct lp_cuda_vec_work &k,
+                                               const struct lp_cuda_vec_at &by, int step,
+                                               struct lp_cuda_vec_at *at, int *unit) {
+    while (MODE != LP_CUDA_Q8_MATMUL && *unit < k.n_units && at->mat == LP_CUDA_VEC_ELSEWHERE) {
+        *unit += step;
+        lp_cuda_vec_move<MODE>(k, by, at);
+    }
+}
+
 // A lane's row of weights in a unit.
 template <int MODE>
 static __device__ inline const uint8_t *lp_cuda_vec_row(const struct lp_cuda_vec_work &k,
@@ -134,7 +148,7 @@ static __device__ inline const uint8_t *lp_cuda_vec_row(const struct lp_cuda_vec
                       ? (int64_t)at.strip * (LP_CUDA_STRIP / 2) + r % (LP_CUDA_STRIP / 2)
                       : (int64_t)at.strip * LP_CUDA_STRIP + r;
     if (row >= k.w.n_out) row = k.w.n_out - 1; // computed, not stored
-    if (MODE != LP_CUDA_Q8_MATMUL && at.mat < 0)
+    if (MODE != LP_CUDA_Q8_MATMUL && at.mat == LP_CUDA_VEC_MORE)
         return lp_cuda_weight_row(is_up ? k.more_up : k.more, 0, row);
     return lp_cuda_weight_row(is_up ? k.up : k.w, at.mat, row);
 }
@@ -234,6 +248,7 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     if (MODE == LP_CUDA_Q8_GATE_UP && k.ids_are_new) lp_cuda_wait_for_input();
     struct lp_cuda_vec_at f_at = lp_cuda_vec_begin<MODE>(k, first), at = f_at;
     int f_unit = group < groups ? first : k.n_units, f_part = part0, f_round = part0, f_slot = 0;
+    lp_cuda_vec_skip<MODE>(k, by, step, &f_at, &f_unit);
     const uint8_t *f_row = f_unit < k.n_units ? lp_cuda_vec_row<MODE>(k, f_at, r) : NULL;
     auto fetch = [&]() {
         if (f_unit < k.n_units) {
@@ -244,7 +259,8 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
                     f_part = part0;
                     f_unit += step;
                     lp_cuda_vec_move<MODE>(k, by, &f_at);
-                    f_row = lp_cuda_vec_row<MODE>(k, f_at, r);
+                    lp_cuda_vec_skip<MODE>(k, by, step, &f_at, &f_unit);
+                    if (f_unit < k.n_units) f_row = lp_cuda_vec_row<MODE>(k, f_at, r);
                 }
                 f_round = f_part;
             }
@@ -260,7 +276,8 @@ static __global__ void __launch_bounds__(WARPS *LP_CUDA_WARP, BLOCKS)
     int slot = 0, turn = 0;
     for (int unit0 = (int)blockIdx.x * groups; unit0 < k.n_units;
          unit0 += step, turn ^= 1, lp_cuda_vec_move<MODE>(k, by, &at)) {
-        const bool active = group < groups && unit0 + group < k.n_units;
+        const bool active =
+            group < groups && unit0 + group < k.n_units && at.mat != LP_CUDA_VEC_ELSEWHERE;
         float value[N] = {};
         const int64_t x_at = MODE == LP_CUDA_Q8_MATMUL ? at.item * k.x_head
                              : MODE == LP_CUDA_Q8_DOWN ? at.item

@@ -342,6 +342,10 @@ static void a_group_of_one_changes_nothing(void **state) {
         cuda->group_sum(dev, group, x, n);
         cuda->read(dev, got, x, n * sizeof *x);
         assert_memory_equal(got, want, n * sizeof *x);
+        cuda->group_sum_parts(dev, group, x, &n);
+        cuda->group_gather(dev, group, x, &n);
+        cuda->read(dev, got, x, n * sizeof *x);
+        assert_memory_equal(got, want, n * sizeof *x);
         cuda->clear(dev, x, n * sizeof *x);
         cuda->read(dev, got, x, n * sizeof *x);
         for (size_t i = 0; i < n; i++) assert_true(got[i] == 0);
