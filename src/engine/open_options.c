@@ -102,7 +102,6 @@ static lp_status read_ranks(const limpid_model_options *o, struct lp_open_option
     }
     const char *without = o->vram_budget_bytes                           ? "a VRAM budget"
                           : o->experts && strcmp(o->experts, "cpu") == 0 ? "experts 'cpu'"
-                          : o->load && strcmp(o->load, "dummy") == 0     ? "load 'dummy'"
                                                                          : NULL;
     if (!without) return LP_OK;
     return lp_err_set(err, LP_STATUS_UNSUPPORTED,

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "model/cost.h"
+#include "model/dummy.h"
 #include "model/model.h"
 
 #define GOLDEN "tests/golden/dsa_sparse.gguf"
@@ -282,6 +283,56 @@ static void dummy_weights_are_random_and_finite(void **state) {
     lp_gguf_close(gguf);
 }
 
+// What a rank has of a tensor is what the whole has there. The pieces that are repeated: 4 Mi values in rows of 64, so
+// that matrices of 30,000 rows begin anywhere in them.
+static void a_part_of_a_dummy_is_that_of_the_whole(void **state) {
+    (void)state;
+    enum { N_MATS = 3, N_ROWS = 30000, N_IN = 64, N_PARTS = 4 };
+    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_Q8_0};
+    static const struct part {
+        int64_t mat, n_mats, row, n_rows, column, n_columns;
+    } parts[N_PARTS] = {{1, 2, 0, N_ROWS, 0, N_IN},     // matrices
+                        {0, N_MATS, 7001, 13, 0, N_IN}, // rows of each
+                        {0, N_MATS, 0, N_ROWS, 32, 32}, // columns
+                        {2, 1, 11000, 9000, 32, 32}};
+    struct lp_err err;
+    struct lp_device *device = open_far();
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        const size_t block = lp_type_info(types[t])->block_bytes,
+                     step = lp_type_info(types[t])->block_values, row_bytes = N_IN / step * block;
+        const struct lp_weight whole = {.type = types[t],
+                                        .n_in = N_IN,
+                                        .n_out = N_ROWS,
+                                        .n_mats = N_MATS,
+                                        .row_bytes = row_bytes,
+                                        .mat_bytes = row_bytes * N_ROWS};
+        uint8_t *all = malloc(whole.mat_bytes * N_MATS), *some = malloc(whole.mat_bytes * N_MATS);
+        struct lp_dummy_place place = lp_dummy_whole(&whole);
+        if (lp_dummy_fill(device, &whole, &place, all, &err)) fail_msg("%s", err.text);
+        assert_memory_not_equal(all, all + whole.mat_bytes, row_bytes);
+        for (int i = 0; i < N_PARTS; i++) {
+            const struct part *p = &parts[i];
+            const size_t bytes = (size_t)p->n_columns / step * block,
+                         skip = (size_t)p->column / step * block;
+            struct lp_weight w = whole;
+            w.n_in = p->n_columns, w.n_out = p->n_rows, w.n_mats = p->n_mats;
+            w.row_bytes = bytes, w.mat_bytes = bytes * (size_t)p->n_rows;
+            place.first_mat = p->mat, place.first_row = p->row, place.first_column = p->column;
+            if (lp_dummy_fill(device, &w, &place, some, &err)) fail_msg("%s", err.text);
+            for (int64_t m = 0; m < p->n_mats; m++)
+                for (int64_t r = 0; r < p->n_rows; r++)
+                    if (memcmp(some + ((size_t)(m * p->n_rows + r)) * bytes,
+                               all + (size_t)((p->mat + m) * N_ROWS + p->row + r) * row_bytes +
+                                   skip,
+                               bytes) != 0)
+                        fail_msg("part %d, matrix %lld, row %lld", i, (long long)m, (long long)r);
+        }
+        free(all);
+        free(some);
+    }
+    lp_backend_ref.close(device);
+}
+
 static void weights_that_do_not_fit_are_refused_with_both_sizes(void **state) {
     (void)state;
     struct lp_err err;
@@ -347,6 +398,7 @@ int main(void) {
         cmocka_unit_test(experts_stay_on_the_cpu_as_the_budget_says),
         cmocka_unit_test(a_host_backend_divides_nothing),
         cmocka_unit_test(dummy_weights_are_random_and_finite),
+        cmocka_unit_test(a_part_of_a_dummy_is_that_of_the_whole),
         cmocka_unit_test(weights_that_do_not_fit_are_refused_with_both_sizes),
         cmocka_unit_test(a_device_that_breaks_fails_the_step),
     };
