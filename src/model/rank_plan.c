@@ -117,7 +117,7 @@ static lp_status spend(struct lp_rank_plan *plans, int32_t n_ranks, uint64_t bud
             most = i;
     lp_status status =
         lp_expert_layout_slots(&plans[most].disk, budget_bytes, &plans[most].n_slots, err);
-    if (status) return n_ranks > 1 ? lp_err_context(err, "rank %d", most) : status;
+    if (status && n_ranks > 1) lp_err_context(err, "rank %d", most);
     for (int32_t i = 0; i < n_ranks && !status; i++)
         status = lp_expert_layout_slots(&plans[i].disk, budget_bytes, &plans[i].n_slots, err);
     return status;

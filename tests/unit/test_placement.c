@@ -7,6 +7,7 @@
 #include "model/cost.h"
 #include "model/dummy.h"
 #include "model/model.h"
+#include "model/shard.h"
 
 #define GOLDEN "tests/golden/dsa_sparse.gguf"
 
@@ -333,6 +334,94 @@ static void a_part_of_a_dummy_is_that_of_the_whole(void **state) {
     lp_backend_ref.close(device);
 }
 
+// One of several ranks, as it would load without the others.
+static struct lp_model *dummy_of_rank(const struct lp_gguf *gguf, struct lp_device *device,
+                                      int32_t rank, int32_t n_ranks) {
+    struct lp_err err = {0};
+    struct lp_model *m = lp_alloc(1, sizeof *m);
+    const struct lp_load load = {.dummy = true};
+    m->gguf = gguf, m->dev = device, m->dummy = true;
+    lp_status status = lp_hparams_read(&m->h, gguf, &err);
+    if (!status)
+        status = lp_binding_make(&m->binding, &m->h, gguf, device->backend->supports, device, &err);
+    m->layers = lp_alloc((size_t)m->h.n_layers + m->binding.has_mtp, sizeof *m->layers);
+    if (!status)
+        status = lp_shard_divide(m, rank, n_ranks, 1, LP_SHARD_EXPERTS_SPLIT,
+                                 LP_ATTENTION_PARALLEL_HEADS, &err);
+    if (!status) status = lp_model_place(m, &load, &err);
+    if (status) fail_msg("%s", err.text);
+    return m;
+}
+
+static void assert_cut(const struct lp_weight *part, const struct lp_weight *whole,
+                       enum lp_cut_kind kind, int64_t first, int64_t n) {
+    const struct lp_cut cut = {kind, {first, n}};
+    const struct lp_weight want = lp_weight_cut(whole, cut);
+    uint64_t bytes = 0;
+    if (n == 0 || part->n_in == 0) return;
+    assert_true(part->n_in == want.n_in && part->n_out == want.n_out &&
+                part->n_mats == want.n_mats);
+    lp_type_row_bytes((uint32_t)part->type, (uint64_t)part->n_in, &bytes);
+    for (int64_t i = 0; i < part->n_mats; i++)
+        for (int64_t r = 0; r < part->n_out; r++)
+            assert_memory_equal(lp_weight_mat(part, i) + (size_t)r * part->row_bytes,
+                                lp_weight_mat(&want, i) + (size_t)r * want.row_bytes, bytes);
+}
+
+static void assert_ffn_cut(const struct lp_ffn *part, const struct lp_ffn *whole,
+                           struct lp_range width) {
+    assert_cut(&part->gate, &whole->gate, LP_CUT_ROWS, width.first, width.n);
+    assert_cut(&part->up, &whole->up, LP_CUT_ROWS, width.first, width.n);
+    assert_cut(&part->down, &whole->down, LP_CUT_COLUMNS, width.first, width.n);
+}
+
+// Whatever is cut, and where: the random weights of ranks are those of one process.
+static void ranks_have_the_dummy_of_one_process(void **state) {
+    (void)state;
+    static const char *const files[] = {GOLDEN, "tests/golden/ds2_lite.gguf",
+                                        "tests/golden/glm47_flash.gguf"};
+    enum { N_RANKS = 3 };
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        struct lp_err err;
+        struct lp_gguf *gguf;
+        struct lp_device *device = open_far();
+        if (lp_gguf_open(&gguf, files[f], &err)) fail_msg("%s", err.text);
+        struct lp_model *one = dummy_of_rank(gguf, device, 0, 1);
+        for (int32_t rank = 0; rank < N_RANKS; rank++) {
+            struct lp_model *m = dummy_of_rank(gguf, device, rank, N_RANKS);
+            const struct lp_range vocab = lp_shard_vocab(m);
+            assert_cut(&m->output, &one->output, LP_CUT_ROWS, vocab.first, vocab.n);
+            for (int32_t l = 0; l < m->h.n_layers; l++) {
+                const struct lp_layer *part = &m->layers[l], *whole = &one->layers[l];
+                const struct lp_gguf_tensor *const *t = m->binding.blocks[l].tensor;
+                const struct lp_range heads = lp_shard_heads(m, l);
+                const int64_t width = lp_shard_head_units(&m->h).width;
+                assert_cut(&part->attn_output, &whole->attn_output, LP_CUT_COLUMNS,
+                           heads.first * width, heads.n * width);
+                assert_cut(&part->mla.k_up, &whole->mla.k_up, LP_CUT_MATRICES, heads.first,
+                           heads.n);
+                assert_cut(&part->mla.v_up, &whole->mla.v_up, LP_CUT_MATRICES, heads.first,
+                           heads.n);
+                if (!part->is_moe) {
+                    const struct lp_gguf_tensor *down = t[LP_SLOT_FFN_DOWN];
+                    assert_ffn_cut(&part->dense, &whole->dense,
+                                   lp_shard_width(m, (int64_t)down->ne[0], down));
+                    continue;
+                }
+                assert_ffn_cut(&part->experts, &whole->experts,
+                               lp_shard_width(m, m->h.expert_ff, t[LP_SLOT_DOWN_EXPS]));
+                if (part->has_shared)
+                    assert_ffn_cut(&part->shared, &whole->shared,
+                                   lp_shard_shared_width(m, t[LP_SLOT_DOWN_SHEXP]));
+            }
+            lp_model_free(m);
+        }
+        lp_model_free(one);
+        lp_backend_ref.close(device);
+        lp_gguf_close(gguf);
+    }
+}
+
 static void weights_that_do_not_fit_are_refused_with_both_sizes(void **state) {
     (void)state;
     struct lp_err err;
@@ -399,6 +488,7 @@ int main(void) {
         cmocka_unit_test(a_host_backend_divides_nothing),
         cmocka_unit_test(dummy_weights_are_random_and_finite),
         cmocka_unit_test(a_part_of_a_dummy_is_that_of_the_whole),
+        cmocka_unit_test(ranks_have_the_dummy_of_one_process),
         cmocka_unit_test(weights_that_do_not_fit_are_refused_with_both_sizes),
         cmocka_unit_test(a_device_that_breaks_fails_the_step),
     };
