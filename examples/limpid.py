@@ -38,7 +38,9 @@ class limpid_model_options(Structure):
 
 class limpid_rank_info(Structure):
     _fields_ = [("host", c_char_p), ("step_s", c_double), ("wait_s", c_double), ("memory_bytes", c_uint64),
-                ("kv_pages", c_int64), ("kv_pages_free", c_int64)]
+                ("kv_pages", c_int64), ("kv_pages_free", c_int64), ("expert_slots", c_uint64), ("expert_hits", c_uint64),
+                ("expert_ahead", c_uint64), ("expert_misses", c_uint64), ("expert_reads", c_uint64),
+                ("expert_read_bytes", c_uint64), ("expert_wait_s", c_double)]
 
 
 class limpid_model_info(Structure):

@@ -128,7 +128,7 @@ typedef struct limpid_model_options {
     uint64_t vram_budget_bytes;
     bool vocab_only; // tokenizer and chat template only; such a model makes no engine
     // Weights in memory: the routed experts beyond it stay in their file and are read as they are
-    // needed (docs/experts-on-disk.md). 0: no limit
+    // needed (docs/experts-on-disk.md). With ranks: of each of them. 0: no limit
     uint64_t memory_budget_bytes;
     const char *expert_profile; // with it: a file that keeps which experts are used, or NULL
     // Memory that engines will take afterwards (kv_cache and step_buffers of limpid_plan): repack "auto"
@@ -305,7 +305,8 @@ typedef struct limpid_engine_stats {
     uint64_t route_expanded, route_absorbed, route_sparse, route_dense, route_gqa; // spans x layers
     uint64_t disk_pages, disk_bytes, disk_reads, disk_writes, disk_damaged, disk_dropped;
     // With memory_budget_bytes: experts that fit into memory; experts that a layer of a step needed,
-    // by where they were: in memory, read ahead on a guess, on disk; and what was read.
+    // by where they were: in memory, read ahead on a guess, on disk; and what was read. With ranks: of
+    // all together
     uint64_t expert_slots, expert_hits, expert_ahead, expert_misses, expert_reads;
     uint64_t expert_read_bytes;
     double expert_wait_s;   // while computation waited for the disk
@@ -324,6 +325,10 @@ typedef struct limpid_rank_info { // of one rank, since the engine was made
     uint64_t memory_bytes;        // the most that the process has had in memory
     int64_t kv_pages;             // of its KV cache
     int64_t kv_pages_free;        // of those, that hold nothing
+    // With memory_budget_bytes, as of limpid_engine_stats, since the model was opened
+    uint64_t expert_slots, expert_hits, expert_ahead, expert_misses, expert_reads;
+    uint64_t expert_read_bytes;
+    double expert_wait_s;
 } limpid_rank_info;
 
 // As of the last step, of at most `max` ranks. Returns how many there are: 0 for a model without ranks.

@@ -167,7 +167,8 @@ void lp_common_options(struct lp_common *c, struct lp_option *rows) {
         {"--deterministic", LP_OPT_FLAG, &c->deterministic, NULL,
          "bit-identical results for every chunking and thread count"},
         {"--memory-budget", LP_OPT_TEXT, &c->memory_budget, "SIZE",
-         "weights in memory, as 20G or 40% of the file; other experts are read from disk"},
+         "weights in memory (of each rank), as 20G or 40% of the file; other experts are read from "
+         "disk"},
         {"--experts", LP_OPT_TEXT, &c->experts, "WHERE",
          "with a GPU: device (default), or cpu: routed experts stay in the host's memory"},
         {"--vram-budget", LP_OPT_TEXT, &c->vram_budget, "SIZE",

@@ -44,25 +44,28 @@ static void look_at_model(struct lp_inspect *in, const struct lp_common *c) {
         lp_plan_make(&in->plan, &in->h, &in->binding, in->dev, &request, &in->plan_error) == LP_OK;
 }
 
-// How a memory budget would be spent.
-static void look_at_budget(struct lp_inspect *in, const struct lp_common *c, const char *path) {
-    uint64_t bytes;
+static lp_status read_budget(struct lp_inspect *in, const struct lp_common *c, const char *path) {
     limpid_error why;
-    if (!c->memory_budget || !in->is_planned) return;
-    if (in->folder) {
-        lp_err_set(&in->plan_error, LP_STATUS_UNSUPPORTED,
-                   "a memory budget needs a GGUF file, this is a folder; convert it first (limpid "
-                   "convert)");
-        return;
-    }
-    if (lp_memory_budget_parse("--memory-budget", c->memory_budget, path, &bytes, &why)) {
-        lp_err_set(&in->plan_error, (lp_status)why.status, "%s", why.text);
-        return;
-    }
+    if (in->folder)
+        return lp_err_set(&in->plan_error, LP_STATUS_UNSUPPORTED,
+                          "a memory budget needs a GGUF file, this is a folder; convert it first "
+                          "(limpid convert)");
+    if (!in->dev->backend->host_memory)
+        return lp_err_set(&in->plan_error, LP_STATUS_UNSUPPORTED,
+                          "a memory budget needs a backend that computes in the host's memory");
+    if (!lp_memory_budget_parse("--memory-budget", c->memory_budget, path, &in->budget_bytes, &why))
+        return LP_OK;
+    return lp_err_set(&in->plan_error, (lp_status)why.status, "%s", why.text);
+}
+
+// How a memory budget would be spent; of several ranks: look_at_ranks.
+static void look_at_budget(struct lp_inspect *in, const struct lp_common *c, const char *path) {
+    if (!c->memory_budget || !in->is_planned || read_budget(in, c, path) || c->ranks) return;
     lp_status status =
         lp_expert_layout_make(&in->experts, &in->h, &in->binding, in->gguf, &in->plan_error);
     if (!status)
-        status = lp_expert_layout_slots(&in->experts, bytes, &in->n_slots, &in->plan_error);
+        status =
+            lp_expert_layout_slots(&in->experts, in->budget_bytes, &in->n_slots, &in->plan_error);
     in->is_limited = !status && in->n_slots < in->experts.n_items;
 }
 
@@ -78,16 +81,19 @@ static void look_at_repacking(struct lp_inspect *in, const struct lp_common *c) 
 }
 
 static void look_at_ranks(struct lp_inspect *in, const struct lp_common *c) {
-    enum lp_shard_experts experts = LP_SHARD_EXPERTS_AUTO; // parse() refused other names
-    if (!in->is_planned || c->ranks == 0) return;
-    if (c->shard_experts) lp_shard_experts_parse(c->shard_experts, &experts);
-    enum lp_attention_parallel attention = LP_ATTENTION_PARALLEL_AUTO;
-    if (c->attention_parallel) lp_attention_parallel_parse(c->attention_parallel, &attention);
+    struct lp_rank_plan_request request = {.n_ranks = (int32_t)c->ranks,
+                                           .n_stages = (int32_t)c->pipeline,
+                                           .kv_type = in->kv_type,
+                                           .budget_bytes = in->budget_bytes};
+    if (!in->is_planned || c->ranks == 0 || in->plan_error.status) return;
+    // parse() refused other names
+    if (c->shard_experts) lp_shard_experts_parse(c->shard_experts, &request.experts);
+    if (c->attention_parallel)
+        lp_attention_parallel_parse(c->attention_parallel, &request.attention);
     in->n_ranks = c->ranks;
     in->ranks = lp_alloc((size_t)c->ranks, sizeof *in->ranks);
     lp_status status =
-        in->ranks ? lp_rank_plan_make(in->ranks, (int32_t)c->ranks, (int32_t)c->pipeline, experts,
-                                      attention, &in->h, &in->binding, in->dev, in->kv_type,
+        in->ranks ? lp_rank_plan_make(in->ranks, &request, &in->h, &in->binding, in->gguf, in->dev,
                                       &in->plan_error)
                   : lp_err_memory(&in->plan_error, (size_t)c->ranks * sizeof *in->ranks, "ranks");
     if (!status) return;

@@ -25,7 +25,8 @@ struct lp_inspect {
     struct lp_binding binding;
     struct lp_plan plan;
     uint64_t packed_bytes; // of the weights, copied for the kernels
-    bool is_limited;       // --memory-budget, smaller than the model
+    uint64_t budget_bytes; // --memory-budget, of each rank; 0: none
+    bool is_limited;       // by it, in one process
     int32_t n_slots;       // experts that fit into it
     struct lp_expert_layout experts;
     lp_type kv_type;

@@ -32,6 +32,10 @@ json_t *lp_inspect_tensors(struct lp_inspect_builder *b); // every tensor
 json_t *lp_inspect_binding(struct lp_inspect_builder *b);
 // inspect_memory.c
 json_t *lp_inspect_memory(struct lp_inspect_builder *b);
+// What a memory budget leaves in memory.
+json_t *lp_inspect_budget(struct lp_inspect_builder *b, const struct lp_expert_layout *experts,
+                          int32_t n_slots);
+// inspect_ranks.c
 json_t *lp_inspect_ranks(struct lp_inspect_builder *b);
 
 #endif

@@ -45,17 +45,18 @@ static json_t *device_json(struct lp_inspect_builder *b, uint64_t total) {
     return device;
 }
 
-// What of the weights a memory budget leaves in memory.
-static json_t *budget_json(struct lp_inspect_builder *b) {
-    const struct lp_inspect *in = b->in;
+json_t *lp_inspect_budget(struct lp_inspect_builder *b, const struct lp_expert_layout *experts,
+                          int32_t n_slots) {
     json_t *budget = json_object();
-    lp_inspect_put(b, budget, "resident_bytes", lp_json_build_count(in->experts.dense_bytes));
-    lp_inspect_put(b, budget, "cache_bytes", lp_json_build_count(cache_bytes(in)));
-    lp_inspect_put(b, budget, "cache_experts", json_integer(in->n_slots));
-    lp_inspect_put(b, budget, "disk_bytes", lp_json_build_count(in->experts.expert_bytes));
-    lp_inspect_put(b, budget, "disk_experts", json_integer(in->experts.n_items));
-    lp_inspect_put(b, budget, "least_bytes",
-                   lp_json_build_count(lp_expert_layout_least(&in->experts)));
+    const bool all_fit = n_slots == experts->n_items; // they stay where they are mapped
+    const uint64_t cache =
+        all_fit ? experts->expert_bytes : (uint64_t)n_slots * experts->slot_bytes;
+    lp_inspect_put(b, budget, "resident_bytes", lp_json_build_count(experts->dense_bytes));
+    lp_inspect_put(b, budget, "cache_bytes", lp_json_build_count(cache));
+    lp_inspect_put(b, budget, "cache_experts", json_integer(n_slots));
+    lp_inspect_put(b, budget, "disk_bytes", lp_json_build_count(experts->expert_bytes));
+    lp_inspect_put(b, budget, "disk_experts", json_integer(experts->n_items));
+    lp_inspect_put(b, budget, "least_bytes", lp_json_build_count(lp_expert_layout_least(experts)));
     return budget;
 }
 
@@ -84,7 +85,8 @@ json_t *lp_inspect_memory(struct lp_inspect_builder *b) {
     lp_inspect_put(b, object, "kv_bytes", lp_json_build_count(p->kv_bytes));
     lp_inspect_put(b, object, "step_bytes", lp_json_build_count(p->step_bytes));
     lp_inspect_put(b, object, "total_bytes", lp_json_build_count(total));
-    if (b->in->is_limited) lp_inspect_put(b, object, "budget", budget_json(b));
+    if (b->in->is_limited)
+        lp_inspect_put(b, object, "budget", lp_inspect_budget(b, &b->in->experts, b->in->n_slots));
     lp_inspect_add(b, devices, device_json(b, total));
     lp_inspect_put(b, object, "devices", devices);
     return object;

@@ -353,6 +353,23 @@ static void print_exchange(const json_t *rank, FILE *to) {
             fprintf(to, "  exchanged in a layer: %s\n", words[i][1]);
 }
 
+// What a memory budget of each rank leaves in its memory.
+static void print_rank_budgets(const json_t *ranks, FILE *to) {
+    json_t *rank;
+    size_t i;
+    if (!json_object_get(json_array_get(ranks, 0), "budget")) return;
+    fprintf(to, "\n%-7s %18s  %26s  %26s %12s\n", "ranks", "every token needs", "experts in memory",
+            "experts of the file", "least budget");
+    json_array_foreach(ranks, i, rank) {
+        const json_t *b = json_object_get(rank, "budget");
+        fprintf(to, "  %5lld %18s  %12lld %13s", integer(rank, "rank"),
+                SIZE(integer(b, "resident_bytes")), integer(b, "cache_experts"),
+                SIZE(integer(b, "cache_bytes")));
+        fprintf(to, "  %12lld %13s %12s\n", integer(b, "disk_experts"),
+                SIZE(integer(b, "disk_bytes")), SIZE(integer(b, "least_bytes")));
+    }
+}
+
 static void print_ranks(const json_t *r, FILE *to) {
     static const struct {
         const char *key, *title;
@@ -393,6 +410,7 @@ static void print_ranks(const json_t *r, FILE *to) {
         fprintf(to, "  attention by heads: KV caches of %s in all, for %lld tokens\n",
                 SIZE(kv_bytes), kv_tokens);
     print_exchange(json_array_get(ranks, 0), to);
+    print_rank_budgets(ranks, to);
 }
 
 void lp_inspect_print(const json_t *r, bool sections_only, FILE *to) {

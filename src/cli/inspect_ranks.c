@@ -33,6 +33,8 @@ json_t *lp_inspect_ranks(struct lp_inspect_builder *b) {
         lp_inspect_put(b, rank, "kv_tokens", json_integer(n_tokens));
         lp_inspect_put(b, rank, "kv_bytes",
                        lp_json_build_count(p->kv_token_bytes * (uint64_t)n_tokens));
+        if (in->budget_bytes)
+            lp_inspect_put(b, rank, "budget", lp_inspect_budget(b, &p->disk, p->n_slots));
         lp_inspect_add(b, list, rank);
     }
     return list;

@@ -115,7 +115,29 @@ void lp_engine_sweep(limpid_engine *e) {
 
 // ---- a step
 
-static void put_expert_stats(struct lp_expert_cache *cache, limpid_engine_stats *s) {
+// Of several ranks together.
+static void add_expert_stats(const struct lp_rank_times *times, int32_t n, limpid_engine_stats *s) {
+    s->expert_slots = s->expert_hits = s->expert_ahead = s->expert_misses = s->expert_reads =
+        s->expert_read_bytes = 0;
+    s->expert_wait_s = 0;
+    for (int32_t i = 0; i < n; i++) {
+        s->expert_slots += times[i].expert_slots;
+        s->expert_hits += times[i].expert_hits;
+        s->expert_ahead += times[i].expert_ahead;
+        s->expert_misses += times[i].expert_misses;
+        s->expert_reads += times[i].expert_reads;
+        s->expert_read_bytes += times[i].expert_read_bytes;
+        s->expert_wait_s += (double)times[i].expert_wait_ns * 1e-9;
+    }
+}
+
+static void put_expert_stats(const limpid_engine *e, limpid_engine_stats *s) {
+    struct lp_expert_cache *cache = e->model->weights->expert_cache;
+    if (e->rank_times) {
+        const int32_t n = lp_comm_size(e->model->weights->ranks);
+        add_expert_stats(lp_ranks_times(e->runner), n, s);
+        return;
+    }
     if (!cache) return;
     struct lp_expert_stats experts = lp_expert_cache_get_stats(cache);
     s->expert_slots = (uint64_t)experts.n_slots;
@@ -163,7 +185,7 @@ static void publish(limpid_engine *e) {
     s->disk_writes = disk.writes;
     s->disk_damaged = disk.damaged;
     s->disk_dropped = disk.dropped + disk.failed;
-    put_expert_stats(e->model->weights->expert_cache, s);
+    put_expert_stats(e, s);
     pthread_mutex_lock(&e->lock);
     s->requests = e->n_arrivals;
     s->rejected = e->n_rejected;
@@ -267,13 +289,22 @@ size_t limpid_engine_get_ranks(const limpid_engine *engine, limpid_rank_info *ou
     if (!ranks) return 0;
     const size_t n = (size_t)lp_comm_size(ranks);
     pthread_mutex_lock(&e->lock);
-    for (size_t i = 0; i < n && i < max; i++)
+    for (size_t i = 0; i < n && i < max; i++) {
+        const struct lp_rank_times *t = &e->rank_times[i];
         out[i] = (limpid_rank_info){.host = lp_comm_host(ranks, (int32_t)i),
-                                    .step_s = (double)e->rank_times[i].step_ns * 1e-9,
-                                    .wait_s = (double)e->rank_times[i].wait_ns * 1e-9,
-                                    .memory_bytes = e->rank_times[i].memory_bytes,
+                                    .step_s = (double)t->step_ns * 1e-9,
+                                    .wait_s = (double)t->wait_ns * 1e-9,
+                                    .memory_bytes = t->memory_bytes,
                                     .kv_pages = lp_kv_part_pages(e->kv),
-                                    .kv_pages_free = e->rank_pages_free[i]};
+                                    .kv_pages_free = e->rank_pages_free[i],
+                                    .expert_slots = t->expert_slots,
+                                    .expert_hits = t->expert_hits,
+                                    .expert_ahead = t->expert_ahead,
+                                    .expert_misses = t->expert_misses,
+                                    .expert_reads = t->expert_reads,
+                                    .expert_read_bytes = t->expert_read_bytes,
+                                    .expert_wait_s = (double)t->expert_wait_ns * 1e-9};
+    }
     pthread_mutex_unlock(&e->lock);
     return n;
 }

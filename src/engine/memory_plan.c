@@ -152,9 +152,11 @@ static void add_repacking(limpid_memory_plan *plan, const struct outline *x,
         add_packed(plan, &x->h, &x->binding, x->dev, with_mtp, packed);
 }
 
-// Weights that this host's ranks map together, and the largest part of the cache that a rank has.
+// What this host's ranks take together, and the largest part of the cache that a rank has.
 struct shares {
     uint64_t weight_bytes, kv_token_bytes;
+    uint64_t dense_bytes,
+        slot_bytes; // with a memory budget: mapped; the largest cache of experts that a rank has
 };
 
 static struct shares shares_of(const struct lp_rank_plan *plans, const struct lp_comm *ranks) {
@@ -162,10 +164,30 @@ static struct shares shares_of(const struct lp_rank_plan *plans, const struct lp
     struct shares sum = {0};
     for (int32_t i = 0; i < lp_comm_size(ranks); i++) {
         const struct lp_rank_plan *p = &plans[i];
-        if (strcmp(lp_comm_host(ranks, i), here) == 0) sum.weight_bytes += p->weight_bytes;
         if (p->kv_token_bytes > sum.kv_token_bytes) sum.kv_token_bytes = p->kv_token_bytes;
+        if (strcmp(lp_comm_host(ranks, i), here) != 0) continue;
+        const bool all_fits = p->n_slots == p->disk.n_items;
+        const uint64_t slots = all_fits ? 0 : (uint64_t)p->n_slots * p->disk.slot_bytes;
+        sum.weight_bytes += p->weight_bytes;
+        sum.dense_bytes += p->disk.dense_bytes + (all_fits ? p->disk.expert_bytes : 0);
+        if (slots > sum.slot_bytes) sum.slot_bytes = slots;
     }
     return sum;
+}
+
+static void divide_weights(limpid_memory_plan *plan, const limpid_model_options *model,
+                           const struct shares *shares, const struct lp_rank_plan *whole) {
+    const uint64_t n_here = (uint64_t)lp_comm_local_size(model->ranks->comm);
+    const bool all = shares->weight_bytes >= whole->weight_bytes;
+    const double weights = all ? 1 : (double)shares->weight_bytes / (double)whole->weight_bytes;
+    plan->mapped_weights = (uint64_t)((double)plan->mapped_weights * weights) / n_here;
+    if (model->prefetch) { // what stays mapped is not known here
+        plan->copied_weights += plan->mapped_weights;
+        plan->mapped_weights = 0;
+    }
+    if (!model->memory_budget_bytes) return;
+    plan->mapped_weights = shares->dense_bytes / n_here;
+    plan->copied_weights += shares->slot_bytes;
 }
 
 // A rank's part of what its host has: the ranks of a host share the pages of the file.
@@ -173,28 +195,26 @@ static lp_status divide_by_ranks(limpid_memory_plan *plan, const struct outline 
                                  const limpid_model_options *model, lp_type kv_type,
                                  struct lp_err *err) {
     const struct lp_comm *ranks = model->ranks->comm;
-    const int32_t size = lp_comm_size(ranks);
-    const uint64_t n_here = (uint64_t)lp_comm_local_size(ranks);
-    struct lp_rank_plan whole, *plans = lp_alloc((size_t)size, sizeof *plans);
-    if (!plans) return lp_err_memory(err, (size_t)size * sizeof *plans, "a plan of the ranks");
+    const struct lp_rank_plan_request request = {.n_ranks = lp_comm_size(ranks),
+                                                 .n_stages = model->pipeline,
+                                                 .experts = x->open.shard_experts,
+                                                 .attention = x->open.attention,
+                                                 .kv_type = kv_type,
+                                                 .budget_bytes = model->memory_budget_bytes},
+                                      one = {.n_ranks = 1, .kv_type = kv_type};
+    const size_t size = (size_t)request.n_ranks;
+    struct lp_rank_plan whole, *plans = lp_alloc(size, sizeof *plans);
+    if (!plans) return lp_err_memory(err, size * sizeof *plans, "a plan of the ranks");
     lp_status status =
-        lp_rank_plan_make(plans, size, model->pipeline, x->open.shard_experts, x->open.attention,
-                          &x->h, &x->binding, x->dev, kv_type, err);
+        lp_rank_plan_make(plans, &request, &x->h, &x->binding, x->file.gguf, x->dev, err);
     if (!status)
-        status = lp_rank_plan_make(&whole, 1, 1, x->open.shard_experts, x->open.attention, &x->h,
-                                   &x->binding, x->dev, kv_type, err);
+        status = lp_rank_plan_make(&whole, &one, &x->h, &x->binding, x->file.gguf, x->dev, err);
     if (!status) {
         const struct shares shares = shares_of(plans, ranks);
-        const bool all = shares.weight_bytes >= whole.weight_bytes;
-        const double weights = all ? 1 : (double)shares.weight_bytes / (double)whole.weight_bytes,
-                     kv = (double)shares.kv_token_bytes / (double)whole.kv_token_bytes;
-        plan->mapped_weights = (uint64_t)((double)plan->mapped_weights * weights) / n_here;
-        if (model->prefetch) { // what stays mapped is not known here
-            plan->copied_weights += plan->mapped_weights;
-            plan->mapped_weights = 0;
-        }
+        const double kv = (double)shares.kv_token_bytes / (double)whole.kv_token_bytes;
+        divide_weights(plan, model, &shares, &whole);
         plan->kv_cache = (uint64_t)((double)plan->kv_cache * kv);
-        plan->available /= n_here;
+        plan->available /= (uint64_t)lp_comm_local_size(ranks);
     }
     lp_free(plans);
     return status;
@@ -211,7 +231,7 @@ static lp_status plan_outline(limpid_memory_plan *out, const struct outline *x,
     const uint64_t most = x->dev->backend->host_memory ? lp_memory_available() : 0;
     if (!status) status = plan_plain(out, &x->h, &x->binding, x->dev, &s, most, err);
     if (!status && model->prefetch && !model->ranks) status = add_prefetch(out, x, err);
-    if (!status && model->memory_budget_bytes)
+    if (!status && model->memory_budget_bytes && !model->ranks)
         status = add_budget(out, x, model->memory_budget_bytes, err);
     if (!status && model->ranks) return divide_by_ranks(out, x, model, s.kv_type, err);
     if (!status) add_repacking(out, x, model, s.speculate > 0);

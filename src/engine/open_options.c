@@ -4,6 +4,7 @@
 
 #include "base/workers.h"
 #include "engine/follow.h"
+#include "model/shard.h"
 
 static lp_status read_huge_pages(const limpid_model_options *o, enum lp_huge_pages *out,
                                  struct lp_err *err) {
@@ -94,10 +95,13 @@ static lp_status read_ranks(const limpid_model_options *o, struct lp_open_option
                           "attention_parallel 'data' divides sequences over several ranks; start "
                           "them with --ranks or mpirun");
     if (!o->ranks) return LP_OK;
-    const char *without = o->memory_budget_bytes                         ? "a memory budget"
-                          : o->vram_budget_bytes                         ? "a VRAM budget"
+    if (o->memory_budget_bytes) {
+        lp_status status = lp_shard_experts_on_disk(&out->shard_experts,
+                                                    lp_comm_size(o->ranks->comm), o->pipeline, err);
+        if (status) return status;
+    }
+    const char *without = o->vram_budget_bytes                           ? "a VRAM budget"
                           : o->experts && strcmp(o->experts, "cpu") == 0 ? "experts 'cpu'"
-                          : o->load && strcmp(o->load, "dummy") == 0     ? "load 'dummy'"
                                                                          : NULL;
     if (!without) return LP_OK;
     return lp_err_set(err, LP_STATUS_UNSUPPORTED,
@@ -158,6 +162,9 @@ lp_status lp_open_options_device(const struct lp_open_options *read, const limpi
                                  struct lp_device **out, struct lp_err *err) {
     const struct lp_backend *backend;
     lp_status status = lp_backend_choose(&backend, o->backend, err);
+    if (!status && o->memory_budget_bytes && !backend->host_memory)
+        status = lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                            "a memory budget needs a backend that computes in the host's memory");
     return status ? status : open_device(read, o, backend, out, err);
 }
 

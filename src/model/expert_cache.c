@@ -1,6 +1,7 @@
 #include "model/expert_cache.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -11,7 +12,7 @@
 #include "base/log.h"
 #include "model/expert_profile.h"
 #include "model/expert_slots.h"
-#include "model/model.h"
+#include "model/weight_list.h"
 
 // Guesses are read for at most this part of the slots, so that they do not drive each other out, and
 // of those from a router for at most this part, the surest first. They are to fill the time in which
@@ -134,6 +135,10 @@ static int32_t wait_for_slot(struct lp_expert_cache *c) {
 
 // ---- a step
 
+static bool is_here(const struct lp_expert_cache *c, int32_t expert) {
+    return expert >= c->layout.first_expert && expert < c->layout.first_expert + c->layout.n_here;
+}
+
 // Counts the experts of the first rows that fit into the slots together. Returns these rows.
 static int64_t choose(struct lp_expert_cache *c, const int32_t *ids, int64_t n_rows) {
     const int32_t n_used = c->layout.n_used;
@@ -141,11 +146,12 @@ static int64_t choose(struct lp_expert_cache *c, const int32_t *ids, int64_t n_r
     memset(c->rows, 0, (size_t)c->layout.n_experts * sizeof *c->rows);
     c->n_chosen = 0;
     for (; t < n_rows; t++) {
+        const int32_t *row = ids + t * n_used;
         int32_t n_new = 0;
-        for (int32_t j = 0; j < n_used; j++) n_new += c->rows[ids[t * n_used + j]] == 0;
+        for (int32_t j = 0; j < n_used; j++) n_new += is_here(c, row[j]) && c->rows[row[j]] == 0;
         if (c->n_chosen + n_new > c->n_slots) break;
         for (int32_t j = 0; j < n_used; j++)
-            if (c->rows[ids[t * n_used + j]]++ == 0) c->chosen[c->n_chosen++] = ids[t * n_used + j];
+            if (is_here(c, row[j]) && c->rows[row[j]]++ == 0) c->chosen[c->n_chosen++] = row[j];
     }
     return t;
 }
@@ -220,15 +226,21 @@ void lp_expert_cache_end(struct lp_expert_cache *c) {
     for (int32_t i = 0; i < c->n_slots; i++) c->uses[i].pinned = false;
 }
 
+// Operations count experts from the first that is here.
+static int32_t slot_of(const struct source *s, int32_t expert) {
+    const struct lp_expert_layout *x = &s->cache->layout;
+    return s->cache->slot_of[s->layer * x->n_experts + x->first_expert + expert];
+}
+
 static bool is_resident(void *user, int32_t expert) {
     const struct source *s = user;
-    int32_t slot = s->cache->slot_of[s->layer * s->cache->layout.n_experts + expert];
+    int32_t slot = slot_of(s, expert);
     return slot < 0 || lp_expert_slots_state(s->cache->slots, slot) != LP_EXPERT_LOADING;
 }
 
 static void wait_for(void *user, int32_t expert) {
     const struct source *s = user;
-    int32_t slot = s->cache->slot_of[s->layer * s->cache->layout.n_experts + expert];
+    int32_t slot = slot_of(s, expert);
     if (slot >= 0) lp_expert_slots_wait(s->cache->slots, slot);
 }
 
@@ -247,14 +259,18 @@ bool lp_expert_cache_is_idle(struct lp_expert_cache *c) {
 }
 
 // The experts of a layer that one of n_rows tokens will more likely use than not, most used first,
-// into c->chosen. A token uses expert e with p_e = n_used * (its part of the layer's uses of late).
+// into c->chosen. A token uses expert e with p_e = n_used * (its part of the layer's uses of late); of the layer's
+// uses those that are here are taken for their part of it.
 static int32_t by_use(struct lp_expert_cache *c, int32_t layer, int64_t n_rows) {
-    int32_t first = layer * c->layout.n_experts, n = 0;
+    const struct lp_expert_layout *x = &c->layout;
+    const int32_t first = layer * x->n_experts, end = x->first_expert + x->n_here;
+    const double n_used = (double)x->n_used * x->n_here / x->n_experts;
+    int32_t n = 0;
     double sum = 0;
-    for (int32_t e = 0; e < c->layout.n_experts; e++)
+    for (int32_t e = x->first_expert; e < end; e++)
         sum += 1 + lp_expert_policy_count(&c->policy, first + e);
-    for (int32_t e = 0; e < c->layout.n_experts; e++) {
-        double p = c->layout.n_used * (1 + lp_expert_policy_count(&c->policy, first + e)) / sum;
+    for (int32_t e = x->first_expert; e < end; e++) {
+        double p = n_used * (1 + lp_expert_policy_count(&c->policy, first + e)) / sum;
         if (p < 1 && pow(1 - p, (double)n_rows) > 0.5) continue;
         int32_t at = n++; // insertion: they are few
         for (; at > 0 && lp_expert_policy_before(&c->policy, first + c->chosen[at - 1], first + e);
@@ -272,7 +288,7 @@ static int32_t different(struct lp_expert_cache *c, const int32_t *ids, int64_t 
     for (int32_t j = 0; j < c->layout.n_used; j++)
         for (int64_t t = 0; t < n_rows; t++) {
             int32_t e = ids[t * c->layout.n_used + j];
-            if (c->guess_of[e] == c->guess_number) continue;
+            if (!is_here(c, e) || c->guess_of[e] == c->guess_number) continue;
             c->guess_of[e] = c->guess_number;
             c->chosen[n++] = e;
         }
@@ -371,7 +387,8 @@ static lp_status read_profile(struct lp_expert_cache *c, const struct lp_gguf *g
                                               &missing, &why);
     if (status && !missing) lp_log(LP_LOG_WARN, "%s", why.text);
     for (int32_t i = 0; i < c->n_items && !status; i++)
-        if (c->layout.layers[i / c->layout.n_experts].n_parts)
+        if (c->layout.layers[i / c->layout.n_experts].n_parts &&
+            is_here(c, i % c->layout.n_experts))
             lp_expert_policy_set(&c->policy, i, (double)counts[i]);
     lp_free(counts);
     return status ? LP_OK : fill_slots(c, err);
@@ -392,36 +409,44 @@ static void write_profile(struct lp_expert_cache *c) {
 
 // ---- making
 
-// Pages of a tensor come into memory now, and stay there where the system lets them be locked.
-static void keep_tensor(const struct lp_gguf_tensor *t, bool *lock) {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t begin = (uintptr_t)t->data & ~(page - 1);
-    size_t n = (uintptr_t)t->data + (size_t)t->n_bytes - begin;
-    if (t->in_memory || !t->data) return;
-    madvise((void *)begin, n, MADV_WILLNEED);
-    madvise((void *)begin, n, MADV_POPULATE_READ);
-    if (*lock && mlock((void *)begin, n) != 0) {
+// Pages of a weight come into memory now, and stay there where the system lets them be locked.
+static void keep_weight(const struct lp_weight *w, bool *lock) {
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const size_t n_bytes = lp_weight_span_bytes(w);
+    for (int64_t i = 0; i < w->n_mats && n_bytes > 0; i++) {
+        const uintptr_t data = (uintptr_t)lp_weight_mat(w, i), begin = data & ~(page - 1);
+        const size_t n = data + n_bytes - begin;
+        madvise((void *)begin, n, MADV_WILLNEED);
+        madvise((void *)begin, n, MADV_POPULATE_READ);
+        if (!*lock || mlock((void *)begin, n) == 0) continue;
         lp_log(LP_LOG_INFO, "the parts of the model that every token needs cannot be locked in "
                             "memory (ulimit -l); they are in memory, but may be driven out");
         *lock = false;
     }
 }
 
-static bool is_expert(const struct lp_expert_layer *layer, const struct lp_gguf_tensor *t) {
-    for (int p = 0; p < layer->n_parts; p++)
-        if (layer->parts[p].stack == t) return true;
-    return false;
+// What is here of all weights but the routed experts.
+static void keep_dense(struct lp_model *m) {
+    struct lp_weight *list[LP_WEIGHT_LIST_LAYER], *others[LP_WEIGHT_LIST_OTHERS];
+    bool lock = true;
+    lp_weight_list_others(m, others);
+    for (int i = 0; i < LP_WEIGHT_LIST_OTHERS; i++) keep_weight(others[i], &lock);
+    for (int32_t l = 0; l < m->h.n_layers + m->has_mtp; l++) {
+        lp_weight_list_layer(&m->layers[l], list);
+        for (int i = 0; i < LP_WEIGHT_LIST_LAYER - LP_WEIGHT_LIST_EXPERTS; i++)
+            keep_weight(list[i], &lock);
+    }
 }
 
-static void keep_dense(const struct lp_expert_layout *x, const struct lp_binding *binding) {
-    bool lock = true;
-    for (int slot = 0; slot < LP_N_SLOTS; slot++)
-        if (binding->model.tensor[slot]) keep_tensor(binding->model.tensor[slot], &lock);
-    for (int32_t l = 0; l < x->n_layers; l++)
-        for (int slot = 0; slot < LP_N_SLOTS; slot++) {
-            const struct lp_gguf_tensor *t = binding->blocks[l].tensor[slot];
-            if (t && !is_expert(&x->layers[l], t)) keep_tensor(t, &lock);
-        }
+// Each rank keeps the counts of its own experts.
+static char *profile_path(const char *path, int32_t rank) {
+    const size_t room = strlen(path) + sizeof ".rank2147483647";
+    char *own = lp_alloc(room, 1);
+    if (own && rank > 0)
+        snprintf(own, room, "%s.rank%d", path, rank);
+    else if (own)
+        snprintf(own, room, "%s", path);
+    return own;
 }
 
 // The places of a layer's experts, and the weights that go by them.
@@ -429,16 +454,17 @@ static void place_layer(struct lp_expert_cache *c, struct lp_model *model, int32
     const struct lp_expert_layer *x = &c->layout.layers[l];
     struct lp_ffn *w = &model->layers[l].experts;
     struct lp_weight *weights[] = {&w->gate, &w->up, &w->down};
+    const int32_t first = c->layout.first_expert;
     if (!x->n_parts) return;
     for (int p = 0; p < x->n_parts; p++)
-        for (int32_t e = 0; e < c->layout.n_experts; e++)
+        for (int32_t e = first; e < first + c->layout.n_here; e++)
             mats_of(c, c->places, l, p)[e] = mats_of(c, c->absent, l, p)[e] =
                 lp_gguf_tensor_mat(x->parts[p].stack, (uint64_t)e);
     for (int i = 0; i < 3; i++) {
         int part = x->n_parts == 3 ? i : i / 2; // gate and up may be one stack
-        const uint8_t *first = lp_gguf_tensor_mat(x->parts[part].stack, 0);
-        weights[i]->mats_offset = (size_t)((const uint8_t *)weights[i]->data - first);
-        weights[i]->mats = mats_of(c, c->places, l, part);
+        const uint8_t *mat = lp_gguf_tensor_mat(x->parts[part].stack, (uint64_t)first);
+        weights[i]->mats_offset = (size_t)((const uint8_t *)weights[i]->data - mat);
+        weights[i]->mats = mats_of(c, c->places, l, part) + first;
         weights[i]->data = NULL;
     }
 }
@@ -485,9 +511,9 @@ static lp_status make(struct lp_expert_cache *c, struct lp_model *model,
            c->n_slots, (long long)c->layout.n_items, (double)c->layout.dense_bytes * 1e-9,
            lp_expert_slots_get_stats(c->slots).way);
     for (int32_t l = 0; l < c->layout.n_layers; l++) place_layer(c, model, l);
-    keep_dense(&c->layout, &model->binding);
+    keep_dense(model);
     if (!o->profile) return LP_OK;
-    c->profile = lp_strdup(o->profile);
+    c->profile = profile_path(o->profile, model->ranks ? lp_comm_rank(model->ranks) : 0);
     return c->profile ? read_profile(c, model->gguf, err)
                       : lp_err_memory(err, strlen(o->profile), "a path");
 }
@@ -502,6 +528,7 @@ lp_status lp_expert_cache_new(struct lp_expert_cache **out, struct lp_model *mod
     if (!c) return lp_err_memory(err, sizeof *c, "the cache of experts");
     lp_status status =
         lp_expert_layout_make(&c->layout, &model->h, &model->binding, model->gguf, err);
+    if (!status) lp_expert_layout_divide(&c->layout, model);
     if (!status) status = lp_expert_layout_slots(&c->layout, o->budget_bytes, &c->n_slots, err);
     bool all_fits = !status && c->n_slots == c->layout.n_items;
     if (!status && !all_fits) status = make(c, model, o, err);

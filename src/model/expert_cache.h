@@ -30,6 +30,9 @@
 // Which slot is taken: a free one, or that of the expert used least of late (expert_policy.h),
 // guesses for the coming layer last.
 //
+// Of a model that several ranks run, each has the experts that are whole on it (model->part), a cache of its own for
+// them, and a budget of its own; ids are those of the model, and others' are passed over.
+//
 // Threads: begin, guess, end, failure and stats by the thread that runs steps; the source by any
 // worker of an operation.
 #ifndef LP_MODEL_EXPERT_CACHE_H
@@ -44,14 +47,14 @@ struct lp_expert_cache;
 
 struct lp_expert_options {
     uint64_t budget_bytes;    // for the dense part and the cache
-    const char *profile;      // a file (expert_profile.h), or NULL
+    const char *profile;      // a file (expert_profile.h), or NULL; of rank 1: PROFILE.rank1 ...
     enum lp_direct_way way;   // AUTO; others for tests
     enum lp_expert_rule rule; // DECAY; RECENT to compare with
     bool no_guesses;          // to compare with
 };
 
 // For a model that was loaded on a device of host memory. Changes the places of its experts; the
-// model frees it. *out NULL: the budget holds all of the model, which stays as it is. Errors:
+// model frees it. *out NULL: the budget holds all of what is here, which stays as it is. Errors:
 // INVALID (too small a budget: says the least), UNSUPPORTED, IO, MEMORY, LIMIT.
 lp_status lp_expert_cache_new(struct lp_expert_cache **out, struct lp_model *model,
                               const struct lp_expert_options *options, struct lp_err *err);

@@ -26,8 +26,9 @@ struct lp_expert_layer {
 
 struct lp_expert_layout {
     int32_t n_layers, n_experts, n_used; // n_layers: with the MTP layer, if it can be used
+    int32_t first_expert, n_here;        // those that are here: all, unless ranks have some each
     struct lp_expert_layer *layers;      // [n_layers]
-    int64_t n_items;                     // experts of all layers: n_layers * n_experts at most
+    int64_t n_items;                     // experts of all layers: n_layers * n_here at most
     uint64_t dense_bytes;                // all other tensors that the model uses
     uint64_t expert_bytes;               // of all experts
     size_t slot_bytes;                   // multiple of a page
@@ -39,7 +40,13 @@ lp_status lp_expert_layout_make(struct lp_expert_layout *out, const struct lp_hp
                                 const struct lp_binding *binding, const struct lp_gguf *gguf,
                                 struct lp_err *err);
 void lp_expert_layout_release(struct lp_expert_layout *layout);
+// What of it a rank has, of which model->part says what is there: the experts of its stage's layers that are whole on
+// it. There may be none.
+struct lp_model;
+void lp_expert_layout_divide(struct lp_expert_layout *layout, const struct lp_model *model);
 
+// How many of a layer's experts a token uses here at most, which must be in memory at once.
+int32_t lp_expert_layout_together(const struct lp_expert_layout *layout);
 // The least budget that works: the dense part, and one token's experts of one layer.
 uint64_t lp_expert_layout_least(const struct lp_expert_layout *layout);
 // How many slots fit beside the dense part; at most one for each item. Errors: INVALID (too small a

@@ -121,20 +121,9 @@ static void call_experts(struct lp_runner *r, int32_t layer, const struct lp_exp
         r->model->dev->backend->experts(r->model->dev, &op);
 }
 
-static struct lp_expert_rows some_rows(const struct lp_runner *r, int64_t first, int64_t n_rows) {
-    const struct lp_hparams *h = &r->model->h;
-    return (struct lp_expert_rows){.x = r->x + first * h->n_embd,
-                                   .ids = r->expert_ids + first * h->n_used,
-                                   .weights = r->expert_weights + first * h->n_used,
-                                   .y = r->h + first * h->n_embd,
-                                   .n_rows = n_rows};
-}
-
-// The experts of rows first ... + n_rows - 1.
-static void add_rows(struct lp_runner *r, int32_t layer, int64_t first, int64_t n_rows, bool same_x,
-                     const struct lp_expert_source *source) {
-    const struct lp_expert_rows rows = some_rows(r, first, n_rows);
-    call_experts(r, layer, &rows, same_x, source);
+static struct lp_expert_rows stream_rows(const struct lp_runner *r, int64_t n_rows) {
+    return (struct lp_expert_rows){
+        .x = r->x, .ids = r->expert_ids, .weights = r->expert_weights, .y = r->h, .n_rows = n_rows};
 }
 
 // The shared expert with the others, where the backend does that; false: it does not, and nothing was added.
@@ -145,30 +134,62 @@ static bool add_together(struct lp_runner *r, int32_t layer, const struct lp_att
         w->host_experts || !w->has_shared || w->shared.gate.n_out == 0 ||
         !has_experts(w, attn->n_rows))
         return false;
-    const struct lp_expert_rows rows = some_rows(r, 0, attn->n_rows);
+    const struct lp_expert_rows rows = stream_rows(r, attn->n_rows);
     const struct lp_op_experts op = experts_op(r, layer, &rows, true, NULL);
     const struct lp_shared_expert shared = {&w->shared.gate, &w->shared.up, &w->shared.down};
     return dev->backend->experts_and_shared(dev, &op, &shared);
 }
 
-// Which experts the next layer may want: what its router makes of the residual stream as it is now,
-// without the shared expert and the next attention. A layer adds little to the stream, so most of the
-// choice is the same: three in four on the models of bench/experts, seven in ten before this layer's
-// experts are added.
-static void guess_next(struct lp_runner *r, int32_t layer, int64_t n_rows) {
-    struct lp_expert_cache *cache = r->model->expert_cache;
+static bool may_guess(const struct lp_runner *r, int32_t next) {
+    const struct lp_model *m = r->model;
+    return next < m->h.n_layers && lp_shard_has_layer(m, next) && m->layers[next].is_moe &&
+           lp_expert_cache_guesses(m->expert_cache);
+}
+
+// Which experts a layer may want, of the residual stream as it is now. For a layer to come that is without what the
+// layers before it still add, which is little, so most of the choice is the same: three in four on the models of
+// bench/experts without the shared expert and the next attention, seven in ten before a layer's experts are added.
+static void choose_for(struct lp_runner *r, int32_t next, int64_t n_rows) {
     const struct lp_hparams *h = &r->model->h;
-    int32_t next = layer + 1;
-    if (next >= h->n_layers || !r->model->layers[next].is_moe || !lp_expert_cache_guesses(cache))
-        return;
-    if (n_rows > LP_RUNNER_GUESS_ROWS) {
-        lp_expert_cache_guess(cache, next, NULL, n_rows);
-        return;
-    }
     lp_runner_norm(r, r->h, h->n_embd, r->model->layers[next].ffn_norm, r->guess_x, h->n_embd,
                    n_rows);
     run_router(r, next, r->guess_x, n_rows, false, r->guess_logits, r->guess_ids, r->guess_weights);
-    lp_expert_cache_guess(cache, next, r->guess_ids, n_rows);
+}
+
+void lp_ffn_look_ahead(struct lp_runner *r, int32_t layer, int64_t n_rows) {
+    if (!r->model->expert_cache || !lp_shard_is_cut(r->model) || n_rows > LP_RUNNER_GUESS_ROWS ||
+        !r->model->layers[layer].is_moe || !may_guess(r, layer + 1))
+        return;
+    choose_for(r, layer + 1, n_rows);
+}
+
+// Reads for the next layer. Where ranks add to the stream each its part, their choice was made before
+// (lp_ffn_look_ahead); rows that are sent to their experts are not the stream's, so that nothing chooses.
+static void guess_next(struct lp_runner *r, int32_t layer, int64_t n_rows) {
+    const int32_t next = layer + 1;
+    if (!may_guess(r, next)) return;
+    const bool chosen = n_rows <= LP_RUNNER_GUESS_ROWS && !r->model->part.sends_rows;
+    if (chosen && !lp_shard_is_cut(r->model)) choose_for(r, next, n_rows);
+    lp_expert_cache_guess(r->model->expert_cache, next, chosen ? r->guess_ids : NULL, n_rows);
+}
+
+// Experts that come from disk as they are needed.
+static void call_cached(struct lp_runner *r, int32_t layer, const struct lp_expert_rows *all) {
+    struct lp_expert_cache *cache = r->model->expert_cache;
+    const struct lp_hparams *h = &r->model->h;
+    for (int64_t t = 0, n; t < all->n_rows; t += n) {
+        n = lp_expert_cache_begin(cache, layer, all->ids + t * h->n_used, all->n_rows - t);
+        bool idle = n == all->n_rows && lp_expert_cache_is_idle(cache);
+        if (idle) guess_next(r, layer, all->n_rows); // the disk would be, all the while
+        const struct lp_expert_rows rows = {.x = all->x + t * h->n_embd,
+                                            .ids = all->ids + t * h->n_used,
+                                            .weights = all->weights + t * h->n_used,
+                                            .y = all->y + t * h->n_embd,
+                                            .n_rows = n};
+        call_experts(r, layer, &rows, false, lp_expert_cache_source(cache, layer));
+        lp_expert_cache_end(cache);
+        if (!idle && t + n == all->n_rows) guess_next(r, layer, all->n_rows);
+    }
 }
 
 static void fetch_experts(struct lp_runner *r, int64_t n_rows) {
@@ -178,26 +199,15 @@ static void fetch_experts(struct lp_runner *r, int64_t n_rows) {
 
 static void add_experts(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
                         const struct lp_step_settings *settings) {
-    struct lp_expert_cache *cache = r->model->expert_cache;
+    const struct lp_expert_rows rows = stream_rows(r, attn->n_rows);
     (void)settings;
     if (r->model->layers[layer].host_experts) {
         fetch_experts(r, attn->n_rows);
         lp_host_experts_add(&r->host_experts, r->model, layer, r->h, attn->n_rows);
-        return;
-    }
-    if (!cache) {
-        add_rows(r, layer, 0, attn->n_rows, !attn->probe, NULL);
-        return;
-    }
-    for (int64_t t = 0, n; t < attn->n_rows; t += n) {
-        n = lp_expert_cache_begin(cache, layer, r->expert_ids + t * r->model->h.n_used,
-                                  attn->n_rows - t);
-        bool idle = n == attn->n_rows && lp_expert_cache_is_idle(cache);
-        if (idle) guess_next(r, layer, attn->n_rows); // the disk would be, all the while
-        add_rows(r, layer, t, n, false, lp_expert_cache_source(cache, layer));
-        lp_expert_cache_end(cache);
-        if (!idle && t + n == attn->n_rows) guess_next(r, layer, attn->n_rows);
-    }
+    } else if (r->model->expert_cache)
+        call_cached(r, layer, &rows);
+    else
+        call_experts(r, layer, &rows, !attn->probe, NULL);
 }
 
 static void add_shared(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
@@ -233,8 +243,14 @@ static void mixture_over_ranks(struct lp_runner *r, int32_t layer, const struct 
     const struct lp_expert_rows rows = lp_ranks_send_rows(r, n_own, &n_rows, attn->clock);
     if (n_rows < 0) return; // a rank has failed
     lp_step_trace_experts(r, layer, n_rows, settings->trace);
-    call_experts(r, layer, &rows, false, NULL);
+    const uint64_t before_ns = waited_ns(r, attn);
+    if (r->model->expert_cache)
+        call_cached(r, layer, &rows);
+    else
+        call_experts(r, layer, &rows, false, NULL);
     lp_step_lap(attn->clock, LP_STEP_PART_EXPERTS);
+    lp_step_clock_move(attn->clock, LP_STEP_PART_EXPERTS, LP_STEP_PART_WAIT,
+                       waited_ns(r, attn) - before_ns);
     lp_ranks_add_sums(r, n_own, attn->clock);
     if (r->model->layers[layer].has_shared) add_shared(r, layer, attn, settings);
 }

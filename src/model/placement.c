@@ -96,10 +96,20 @@ static lp_status upload_matrix(struct lp_model *m, const struct lp_weight *w, in
     return LP_OK;
 }
 
+// Where what is cut from a weight lies in it.
+static struct lp_dummy_place place_of(const struct lp_weight *whole, struct lp_cut cut) {
+    struct lp_dummy_place place = lp_dummy_whole(whole);
+    if (cut.kind == LP_CUT_ROWS) place.first_row = cut.range.first;
+    if (cut.kind == LP_CUT_COLUMNS) place.first_column = cut.range.first;
+    if (cut.kind == LP_CUT_MATRICES) place.first_mat = cut.range.first;
+    return place;
+}
+
 // Where a device has memory of its own: all matrices into one block of it, or random ones. The pages of
-// the file that held them are read no more. row_bytes: of the rows' bytes those that count.
+// the file that held them are read no more. row_bytes: of the rows' bytes those that count. place: of w in its
+// tensor.
 static lp_status upload(struct lp_model *m, struct lp_weight *w, size_t row_bytes,
-                        struct lp_err *err) {
+                        const struct lp_dummy_place *place, struct lp_err *err) {
     lp_status status = LP_OK;
     const size_t mat_bytes = row_bytes * (size_t)w->n_out;
     if (m->dev->backend->host_memory || !mat_bytes || !w->n_mats) return LP_OK;
@@ -113,7 +123,7 @@ static lp_status upload(struct lp_model *m, struct lp_weight *w, size_t row_byte
     w->row_bytes = row_bytes;
     w->mat_bytes = mat_bytes;
     if (m->dummy) {
-        status = lp_dummy_fill(m->dev, w, block, err);
+        status = lp_dummy_fill(m->dev, w, place, block, err);
         m->uploaded_bytes += mat_bytes * (size_t)w->n_mats;
     }
     if (status) return status;
@@ -240,8 +250,9 @@ static lp_status place_weight(struct lp_model *m, const struct lp_bound *bound,
                               const struct placing *p, struct lp_err *err) {
     lp_status status = describe_weight(m, bound, p->slot, p->to, err);
     if (status || !bound->tensor[p->slot]) return status;
+    const struct lp_dummy_place place = place_of(p->to, p->cut);
     *p->to = lp_weight_cut(p->to, p->cut);
-    return upload(m, p->to, bytes_of_row(p->to, p->cut), err);
+    return upload(m, p->to, bytes_of_row(p->to, p->cut), &place, err);
 }
 
 static lp_status place_weights(struct lp_model *m, const struct lp_bound *bound,
@@ -329,9 +340,10 @@ static lp_status place_widened(struct lp_model *m, const struct lp_bound *bound,
                                struct lp_cut cut, struct lp_weight *out, struct lp_err *err) {
     uint8_t *copy = NULL;
     lp_status status = describe_weight(m, bound, slot, out, err);
+    const struct lp_dummy_place place = place_of(out, cut);
     if (!status) *out = lp_weight_cut(out, cut);
     if (!status) status = widen(m, out, &copy, err);
-    if (!status) status = upload(m, out, out->row_bytes, err);
+    if (!status) status = upload(m, out, out->row_bytes, &place, err);
     lp_free(copy);
     return status;
 }
@@ -351,8 +363,10 @@ static lp_status place_up(struct lp_model *m, const struct lp_bound *bound, stru
     struct lp_weight both = lp_weight_of(bound->tensor[LP_SLOT_KV_B]);
     const struct lp_gguf_tensor *scale = bound->scale[LP_SLOT_KV_B];
     lp_status status = scale ? place_scales(m, scale, h->n_heads, &both.scales, err) : LP_OK;
-    both = lp_weight_part(&both, 0, 1, heads.first * head_rows, heads.n * head_rows);
-    if (!status) status = upload(m, &both, both.row_bytes, err);
+    const struct lp_cut rows = {LP_CUT_ROWS, {heads.first * head_rows, heads.n * head_rows}};
+    const struct lp_dummy_place place = place_of(&both, rows);
+    both = lp_weight_cut(&both, rows);
+    if (!status) status = upload(m, &both, both.row_bytes, &place, err);
     w->k_up = row_view(&both, 0, h->nope, head_rows, heads.n);
     w->v_up = row_view(&both, h->nope, h->v_dim, head_rows, heads.n);
     return status;
@@ -452,8 +466,10 @@ static lp_status place_fused_rows(struct lp_model *m, const struct lp_bound *bou
     if (status) return status;
     w->gate = row_view(&both, rows.first, rows.n, 2 * h->expert_ff, h->n_experts);
     w->up = row_view(&both, h->expert_ff + rows.first, rows.n, 2 * h->expert_ff, h->n_experts);
-    status = upload(m, &w->gate, both.row_bytes, err);
-    return status ? status : upload(m, &w->up, both.row_bytes, err);
+    struct lp_dummy_place place = place_of(&both, (struct lp_cut){LP_CUT_ROWS, rows});
+    status = upload(m, &w->gate, both.row_bytes, &place, err);
+    place.first_row += h->expert_ff;
+    return status ? status : upload(m, &w->up, both.row_bytes, &place, err);
 }
 
 // What of routed experts is on this rank: some, or of each some rows of gate and up and the columns of down

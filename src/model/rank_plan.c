@@ -96,20 +96,54 @@ static void describe(const struct lp_model *m, lp_type kv_type, struct lp_rank_p
     out->part.layers = lp_shard_layers(m);
 }
 
-lp_status lp_rank_plan_make(struct lp_rank_plan *out, int32_t n_ranks, int32_t n_stages,
-                            enum lp_shard_experts experts, enum lp_attention_parallel attention,
+// Of the rank that m->part is: what of its experts stays on disk.
+static lp_status describe_disk(const struct lp_model *m, struct lp_expert_layout *out,
+                               struct lp_err *err) {
+    lp_status status = lp_expert_layout_make(out, &m->h, &m->binding, m->gguf, err);
+    if (!status) lp_expert_layout_divide(out, m);
+    struct lp_expert_layout sizes = *out;
+    lp_expert_layout_release(out);
+    sizes.layers = NULL;
+    *out = sizes;
+    return status;
+}
+
+// A budget that is too small for one rank is refused with what does for all of them.
+static lp_status spend(struct lp_rank_plan *plans, int32_t n_ranks, uint64_t budget_bytes,
+                       struct lp_err *err) {
+    int32_t most = 0;
+    for (int32_t i = 1; i < n_ranks; i++)
+        if (lp_expert_layout_least(&plans[i].disk) > lp_expert_layout_least(&plans[most].disk))
+            most = i;
+    lp_status status =
+        lp_expert_layout_slots(&plans[most].disk, budget_bytes, &plans[most].n_slots, err);
+    if (status && n_ranks > 1) lp_err_context(err, "rank %d", most);
+    for (int32_t i = 0; i < n_ranks && !status; i++)
+        status = lp_expert_layout_slots(&plans[i].disk, budget_bytes, &plans[i].n_slots, err);
+    return status;
+}
+
+lp_status lp_rank_plan_make(struct lp_rank_plan *out, const struct lp_rank_plan_request *request,
                             const struct lp_hparams *h, const struct lp_binding *binding,
-                            struct lp_device *dev, lp_type kv_type, struct lp_err *err) {
+                            const struct lp_gguf *gguf, struct lp_device *dev, struct lp_err *err) {
     struct lp_model *m = lp_alloc(1, sizeof *m);
     if (!m) return lp_err_memory(err, sizeof *m, "a plan of the ranks");
+    const bool limited = request->budget_bytes > 0;
+    enum lp_shard_experts experts = request->experts;
     m->h = *h;
     m->binding = *binding;
+    m->gguf = gguf;
     m->dev = dev;
-    lp_status status = LP_OK;
-    for (int32_t i = 0; i < n_ranks && !status; i++) {
-        status = lp_shard_divide(m, i, n_ranks, n_stages, experts, attention, err);
-        if (!status) describe(m, kv_type, &out[i]);
+    lp_status status =
+        limited ? lp_shard_experts_on_disk(&experts, request->n_ranks, request->n_stages, err)
+                : LP_OK;
+    for (int32_t i = 0; i < request->n_ranks && !status; i++) {
+        status = lp_shard_divide(m, i, request->n_ranks, request->n_stages, experts,
+                                 request->attention, err);
+        if (!status) describe(m, request->kv_type, &out[i]);
+        if (!status && limited) status = describe_disk(m, &out[i].disk, err);
     }
+    if (!status && limited) status = spend(out, request->n_ranks, request->budget_bytes, err);
     lp_free(m); // what it points to is the caller's
     return status;
 }

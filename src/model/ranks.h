@@ -12,12 +12,15 @@
 
 struct lp_runner;
 
-#define LP_RANKS_REPORT_BYTES 320 // what a rank tells at the end of a step
+#define LP_RANKS_REPORT_BYTES 384 // what a rank tells at the end of a step
 
 struct lp_rank_times {     // of a rank, since its runner was made
     uint64_t step_ns;      // in steps
     uint64_t wait_ns;      // of that: in exchanges with other ranks
     uint64_t memory_bytes; // the most that the process has had in memory
+    // Of its cache of experts, since it was made; all zeros without one (lp_expert_stats)
+    uint64_t expert_slots, expert_hits, expert_ahead, expert_misses, expert_reads,
+        expert_read_bytes, expert_wait_ns;
 };
 
 struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
@@ -31,7 +34,8 @@ struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
     uint8_t *reports;            // [size] of what ranks tell at the end of a step
     struct lp_rank_times *times; // [size]: rank 0's of all; NULL without ranks
     uint64_t step_ns, began_ns, wait_from_ns;
-    uint64_t reported;                   // the last order whose end was told to rank 0
+    bool lacked;       // in the step that runs experts could not be read; in the next they may
+    uint64_t reported; // the last order whose end was told to rank 0
     uint64_t rows_sent, sent_from_bytes; // in the step that runs; what was sent before it
     // With stages: rows of a window, which runs through them behind the one before; 0: all rows at once
     int64_t window_rows;

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/clock.h"
+#include "model/expert_cache.h"
 #include "model/runner.h"
 #include "model/shard.h"
 
@@ -15,19 +16,28 @@ struct report {            // what a rank tells at the end of a step
     uint64_t number, hash; // of the order that it ran
     uint64_t n_steps;
     struct lp_rank_times times;
-    int32_t status;
-    char text[LP_RANKS_REPORT_BYTES - 28 - sizeof(struct lp_rank_times)];
+    int32_t status, lasts; // lasts: the next step would fare no better
+    char text[LP_RANKS_REPORT_BYTES - 32 - sizeof(struct lp_rank_times)];
 };
 _Static_assert(sizeof(struct report) == LP_RANKS_REPORT_BYTES, "reports are collected as bytes");
 
 // Of this process since its runner was made.
 static struct lp_rank_times times_of(const struct lp_runner *r) {
     struct rusage usage;
+    struct lp_expert_stats experts = {0};
     getrusage(RUSAGE_SELF, &usage);
+    if (r->model->expert_cache) experts = lp_expert_cache_get_stats(r->model->expert_cache);
     return (struct lp_rank_times){.step_ns = r->ranks.step_ns,
                                   .wait_ns =
                                       lp_comm_wait_ns(r->model->ranks) - r->ranks.wait_from_ns,
-                                  .memory_bytes = (uint64_t)usage.ru_maxrss * 1024};
+                                  .memory_bytes = (uint64_t)usage.ru_maxrss * 1024,
+                                  .expert_slots = (uint64_t)experts.n_slots,
+                                  .expert_hits = experts.n_hits,
+                                  .expert_ahead = experts.n_ahead,
+                                  .expert_misses = experts.n_misses,
+                                  .expert_reads = experts.n_reads,
+                                  .expert_read_bytes = experts.read_bytes,
+                                  .expert_wait_ns = experts.wait_ns};
 }
 
 static void keep_times(struct lp_runner *r) {
@@ -42,12 +52,15 @@ const struct lp_rank_times *lp_ranks_times(const struct lp_runner *r) {
     return r->ranks.times;
 }
 
-static lp_status judge(const struct lp_runner *r, const struct report *own, struct lp_err *err) {
+// *lasts: the next step would fare no better.
+static lp_status judge(const struct lp_runner *r, const struct report *own, bool *lasts,
+                       struct lp_err *err) {
     const struct lp_comm *ranks = r->model->ranks;
     for (int32_t i = 0; i < lp_comm_size(ranks); i++) {
         const struct report *x =
             (const struct report *)(const void *)(r->ranks.reports + i * LP_RANKS_REPORT_BYTES);
-        if (x->number != own->number || x->hash != own->hash || x->n_steps != own->n_steps)
+        *lasts = x->number != own->number || x->hash != own->hash || x->n_steps != own->n_steps;
+        if (*lasts)
             return lp_err_set(err, LP_STATUS_IO,
                               "rank %d on %s ran order %llu (checksum %016llx, step %llu), rank 0 "
                               "gave %llu (%016llx, step %llu): the ranks are not in step",
@@ -55,6 +68,7 @@ static lp_status judge(const struct lp_runner *r, const struct report *own, stru
                               (unsigned long long)x->hash, (unsigned long long)x->n_steps,
                               (unsigned long long)own->number, (unsigned long long)own->hash,
                               (unsigned long long)own->n_steps);
+        *lasts = x->lasts;
         if (i > 0 && x->status)
             return lp_err_set(err, (lp_status)x->status, "rank %d on %s: %.*s", i,
                               lp_comm_host(ranks, i), (int)sizeof x->text - 1, x->text);
@@ -70,18 +84,21 @@ lp_status lp_ranks_end_step(struct lp_runner *r, lp_status status, struct lp_err
                          .hash = r->ranks.order.hash,
                          .n_steps = r->n_steps,
                          .times = times_of(r),
-                         .status = status};
+                         .status = status,
+                         .lasts = status == LP_STATUS_IO && !r->ranks.lacked};
     if (status && err) memcpy(own.text, err->text, strnlen(err->text, sizeof own.text - 1));
     lp_comm_collect(ranks, &own, sizeof own, r->ranks.reports);
     const lp_status lost = lp_comm_failed(ranks, err);
     if (!lost && !lp_ranks_follows(r)) keep_times(r);
     r->ranks.reported = own.number;
-    if (lost || status) return lost ? lost : status;
-    if (lp_ranks_follows(r)) return LP_OK;
+    if (lost || lp_ranks_follows(r)) return lost ? lost : status;
     struct lp_err why;
-    status = judge(r, &own, &why);
-    if (status == LP_STATUS_IO) lp_comm_fail(ranks, &why); // the next step would fare no better
-    return status ? lp_err_set(err, status, "%s", why.text) : LP_OK;
+    bool lasts = false;
+    const lp_status told = judge(r, &own, &lasts, &why);
+    if (told && lasts) lp_comm_fail(ranks, &why);
+    // Numbers that are not finite may come from a rank that knows why.
+    if (status && (status != LP_STATUS_NUMERIC || !told)) return status;
+    return told ? lp_err_set(err, told, "%s", why.text) : LP_OK;
 }
 
 // ---- orders

@@ -86,10 +86,11 @@ void lp_runner_run_rows(struct lp_runner *r, const struct lp_step *step,
 void lp_runner_place_rows(struct lp_runner *r, const struct lp_span *spans, int32_t n_spans);
 // logits = W x; x [n_rows, n_embd], n_rows at most logit_rows.
 void lp_runner_head(struct lp_runner *r, const struct lp_weight *w, const float *x, int64_t n_rows);
-// Whether experts could not be read from disk, so that what runs now is worth nothing; and why, once.
+// Whether the layers that follow may be left out, since experts could not be read from disk and what runs now is worth
+// nothing: other ranks would wait for them. And why, once.
 bool lp_runner_lacks_experts(const struct lp_runner *r);
-lp_status lp_runner_device_failure(struct lp_runner *r, struct lp_err *err); // OK: it works
 lp_status lp_runner_lack(struct lp_runner *r, struct lp_err *err);
+lp_status lp_runner_device_failure(struct lp_runner *r, struct lp_err *err); // OK: it works
 // The first of n values that is NaN or infinite; -1: none.
 int64_t lp_runner_find_nonfinite(const float *x, int64_t n);
 
@@ -107,6 +108,9 @@ lp_status lp_runner_check_logits(struct lp_runner *r, const struct lp_step *step
 
 // The first weight of a layer's FFN, but for a router, that x is multiplied with, for lp_op_rms_norm; NULL: none.
 const struct lp_weight *lp_ffn_first(const struct lp_runner *r, int32_t layer, int32_t *n_used);
+// Where experts come from disk and ranks each add their part of a layer to the stream: what the next layer's router makes
+// of it, while it is whole. Before the FFN's norm.
+void lp_ffn_look_ahead(struct lp_runner *r, int32_t layer, int64_t n_rows);
 // y += FFN(x) of a layer: dense, or routed experts and the shared one.
 void lp_ffn_run(struct lp_runner *r, int32_t layer, const struct lp_attn_step *attn,
                 const struct lp_step_settings *settings);

@@ -103,6 +103,18 @@ static bool all_can_split(const struct lp_model *m) {
     return true;
 }
 
+lp_status lp_shard_experts_on_disk(enum lp_shard_experts *experts, int32_t n_ranks,
+                                   int32_t n_stages, struct lp_err *err) {
+    if (n_ranks <= (n_stages > 1 ? n_stages : 1)) return LP_OK; // nothing is divided in a stage
+    if (*experts == LP_SHARD_EXPERTS_SPLIT)
+        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
+                          "with a memory budget experts are read from disk whole, and "
+                          "--shard-experts split gives every rank a part of each; use "
+                          "--shard-experts whole");
+    *experts = LP_SHARD_EXPERTS_WHOLE;
+    return LP_OK;
+}
+
 static lp_status choose(struct lp_model *m, enum lp_shard_experts wanted, struct lp_err *err) {
     const bool can_have_whole = m->dev->backend->expert_range;
     if (wanted == LP_SHARD_EXPERTS_WHOLE && !can_have_whole && lp_shard_is_cut(m))

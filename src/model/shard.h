@@ -43,6 +43,11 @@ lp_status lp_shard_divide(struct lp_model *model, int32_t rank, int32_t n_ranks,
                           enum lp_shard_experts experts, enum lp_attention_parallel attention,
                           struct lp_err *err);
 
+// What the division of experts becomes where they stay on disk (--memory-budget): an expert is read whole, so "auto" is
+// whole. Errors: UNSUPPORTED (split, and a stage has several ranks).
+lp_status lp_shard_experts_on_disk(enum lp_shard_experts *experts, int32_t n_ranks,
+                                   int32_t n_stages, struct lp_err *err);
+
 enum lp_cut_kind { LP_CUT_NOTHING, LP_CUT_ROWS, LP_CUT_COLUMNS, LP_CUT_MATRICES };
 struct lp_cut {
     enum lp_cut_kind kind;

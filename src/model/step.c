@@ -372,6 +372,7 @@ void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *
     lp_ranks_end_attention(r, n_rows, attn->clock);
     lp_ranks_gather_stream(r, n_rows, attn->clock);
     lp_attn_probe(attn, LP_PROBE_ATTN_RESIDUAL, l, r->h, n_embd);
+    lp_ffn_look_ahead(r, l, n_rows);
     int32_t n_used;
     const struct lp_weight *next = lp_ffn_first(r, l, &n_used);
     norm(r, w->ffn_norm, n_rows, next, n_used);
@@ -398,11 +399,15 @@ static bool selects(const struct lp_runner *r, const struct lp_attn_step *attn) 
 }
 
 bool lp_runner_lacks_experts(const struct lp_runner *r) {
-    return r->model->expert_cache && lp_expert_cache_has_failed(r->model->expert_cache);
+    return r->model->expert_cache && !r->model->ranks &&
+           lp_expert_cache_has_failed(r->model->expert_cache);
 }
 
 lp_status lp_runner_lack(struct lp_runner *r, struct lp_err *err) {
-    return r->model->expert_cache ? lp_expert_cache_failure(r->model->expert_cache, err) : LP_OK;
+    const lp_status status =
+        r->model->expert_cache ? lp_expert_cache_failure(r->model->expert_cache, err) : LP_OK;
+    r->ranks.lacked = status != LP_OK;
+    return status;
 }
 
 lp_status lp_runner_device_failure(struct lp_runner *r, struct lp_err *err) {
@@ -619,7 +624,7 @@ static lp_status run_step(struct lp_runner *r, const struct lp_step *step,
     else
         lp_runner_run_rows(r, step, settings);
     lp_status status = lp_runner_lack(r, err);
-    if (!status) {
+    if (!status || r->model->ranks) { // which all have their part in it
         const uint64_t waited_ns = lp_ranks_wait_ns(r);
         lp_step_lap(settings->clock, LP_STEP_PART_OTHER);
         lp_runner_give_logits(r, step, settings->probe);

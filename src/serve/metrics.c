@@ -187,17 +187,52 @@ static void put_histogram(struct lp_bytes *out, const char *name, const char *he
     lp_bytes_printf(out, "\n%s_count %llu\n", name, (unsigned long long)sum);
 }
 
-// One series a rank; at: of the number in limpid_rank_info, a double or 64 bits.
-static void put_ranks(struct lp_bytes *out, const char *name, const char *type, const char *help,
-                      const limpid_rank_info *ranks, size_t n, size_t at, bool is_double) {
-    put_head(out, name, type, help);
+// One series a rank.
+static const struct rank_series {
+    const char *name, *type, *help;
+    const char *labels; // beside rank and host, or ""
+    size_t at;          // of the number in limpid_rank_info
+    bool is_double;     // or 64 bits
+} rank_series[] = {
+#define RANK(name, labels, type, field, is_double, help)                                           \
+    { name, type, help, labels, offsetof(limpid_rank_info, field), is_double }
+    RANK("limpid_rank_step_seconds_total", "", "counter", step_s, true, "Time of a rank in steps"),
+    RANK("limpid_rank_wait_seconds_total", "", "counter", wait_s, true,
+         "Time of a rank in exchanges with the others"),
+    RANK("limpid_rank_memory_bytes", "", "gauge", memory_bytes, false,
+         "The most memory that a rank has had"),
+    RANK("limpid_rank_kv_pages", "", "gauge", kv_pages, false, "Pages of a rank's KV cache"),
+    RANK("limpid_rank_kv_pages_free", "", "gauge", kv_pages_free, false,
+         "Of those, pages that hold nothing"),
+    RANK("limpid_rank_expert_slots", "", "gauge", expert_slots, false,
+         "Routed experts that fit into a rank's memory budget; 0 without one"),
+    RANK("limpid_rank_experts_needed_total", ",where=\"memory\"", "counter", expert_hits, false,
+         "Routed experts that a rank needed in a step, by where they were"),
+    RANK("limpid_rank_experts_needed_total", ",where=\"ahead\"", "counter", expert_ahead, false,
+         NULL),
+    RANK("limpid_rank_experts_needed_total", ",where=\"disk\"", "counter", expert_misses, false,
+         NULL),
+    RANK("limpid_rank_expert_reads_total", "", "counter", expert_reads, false,
+         "Experts that a rank read from disk"),
+    RANK("limpid_rank_expert_read_bytes_total", "", "counter", expert_read_bytes, false,
+         "Bytes that a rank read from disk for them"),
+    RANK("limpid_rank_expert_wait_seconds_total", "", "counter", expert_wait_s, true,
+         "Time in which computation of a rank waited for the disk"),
+#undef RANK
+};
+
+// help: NULL where the series goes on with other labels.
+static void put_ranks(struct lp_bytes *out, const struct rank_series *s,
+                      const limpid_rank_info *ranks, size_t n) {
+    if (s->help) put_head(out, s->name, s->type, s->help);
     for (size_t i = 0; i < n; i++) {
         double value;
         uint64_t whole;
-        memcpy(&value, (const char *)&ranks[i] + at, sizeof value);
-        memcpy(&whole, (const char *)&ranks[i] + at, sizeof whole);
-        lp_bytes_printf(out, "%s{rank=\"%zu\",host=\"%s\"} ", name, i, ranks[i].host);
-        if (is_double)
+        memcpy(&value, (const char *)&ranks[i] + s->at, sizeof value);
+        memcpy(&whole, (const char *)&ranks[i] + s->at, sizeof whole);
+        lp_bytes_printf(out, "%s{rank=\"%zu\",host=\"%s\"%s} ", s->name, i, ranks[i].host,
+                        s->labels);
+        if (s->is_double)
             put_number(out, value);
         else
             lp_bytes_printf(out, "%llu", (unsigned long long)whole);
@@ -211,17 +246,8 @@ bool lp_metrics_write_ranks(struct lp_bytes *out, const limpid_engine *engine) {
     limpid_rank_info *ranks = lp_alloc(n, sizeof *ranks);
     if (!ranks) return false;
     limpid_engine_get_ranks(engine, ranks, n);
-    put_ranks(out, "limpid_rank_step_seconds_total", "counter", "Time of a rank in steps", ranks, n,
-              offsetof(limpid_rank_info, step_s), true);
-    put_ranks(out, "limpid_rank_wait_seconds_total", "counter",
-              "Time of a rank in exchanges with the others", ranks, n,
-              offsetof(limpid_rank_info, wait_s), true);
-    put_ranks(out, "limpid_rank_memory_bytes", "gauge", "The most memory that a rank has had",
-              ranks, n, offsetof(limpid_rank_info, memory_bytes), false);
-    put_ranks(out, "limpid_rank_kv_pages", "gauge", "Pages of a rank's KV cache", ranks, n,
-              offsetof(limpid_rank_info, kv_pages), false);
-    put_ranks(out, "limpid_rank_kv_pages_free", "gauge", "Of those, pages that hold nothing", ranks,
-              n, offsetof(limpid_rank_info, kv_pages_free), false);
+    for (size_t i = 0; i < sizeof rank_series / sizeof *rank_series; i++)
+        put_ranks(out, &rank_series[i], ranks, n);
     lp_free(ranks);
     return !out->failed;
 }

@@ -14,6 +14,8 @@ Checked with 2, 3 and 4 ranks, with experts split and whole, and in pipelines of
   caches together are that of one process
 - what they exchange: with whole experts rows go to the ranks of their experts, also where ranks have none; a step counts
   what a rank gives the others, and with sequences divided it is less than with heads
+- experts on disk (--memory-budget): the bits of the same layout in memory with the least budget that is planned; each
+  rank tells what it read; a read that fails on one rank ends its requests alone
 - a trace of each rank, which `limpid trace` puts on one time line, also where a rank was killed
 - a rank that dies or hangs: the request is told which, health turns red, all processes end
 - what cannot be is refused with a sentence, by all processes; without a launcher nothing changes
@@ -30,6 +32,7 @@ import sys
 import tempfile
 import time
 
+import gguf_edit
 from harness import MINI_MODEL, ROOT, Checks, Dump, Golden, arguments, golden_names, np, run, skip, too_far
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "api"))
@@ -88,6 +91,63 @@ def text_of(limpid, *options):
 def speculates(limpid, layout):
     if text_of(limpid, "--deterministic", "--speculate", 2, *layout) != text_of(limpid, "--deterministic", *layout):
         yield "drafts change the text"
+
+
+# ---- experts on disk
+
+def planned(limpid, path, layout, budget="1G"):
+    """Of each rank, what `limpid inspect` plans for a memory budget."""
+    ranks = json.loads(run([limpid, "inspect", path, "--json", "--memory-budget", budget, *layout]).stdout)["ranks"]
+    return [rank["budget"] for rank in ranks]
+
+
+def from_disk(limpid, g, layout):
+    """With the least budget that is planned, every rank that has experts must read them again and again."""
+    plans = planned(limpid, g.path, layout)
+    budget = max(plan["least_bytes"] for plan in plans)
+    if any(plan["resident_bytes"] + plan["cache_bytes"] > budget for plan in planned(limpid, g.path, layout, budget)):
+        yield f"more is planned than the budget of {budget}"
+    whole = [] if "whole" in layout else ["--shard-experts", "whole"]
+    want = Dump(limpid, g.path, g.tokens, "--chunk", 7, *layout, *whole, want=("logits", "hidden"))
+    got = Dump(limpid, g.path, g.tokens, "--chunk", 7, "--memory-budget", budget, *layout, want=("logits", "hidden"))
+    for what in ("logits", "hidden"):
+        if not np.array_equal(got.arrays[what].view(np.uint32), want.arrays[what].view(np.uint32)):
+            yield f"{what} differ from those of the model in memory"
+
+
+def of_ranks(numbers, name, n, labels=""):
+    """The values of one series of /metrics, rank by rank."""
+    return [next(v for k, v in numbers.items() if k.startswith(f'limpid_rank_{name}{{rank="{rank}"') and labels in k) for rank in range(n)]
+
+
+def reads_fail(limpid, layout):
+    """Rank 1's last expert of the last layer lies at the end of the file, and the end is cut off while the server runs."""
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-", dir="/var/tmp") as folder:
+        g, path = gguf_edit.read(MINI_MODEL), os.path.join(folder, "m.gguf")
+        stacks = [t for t in g.tensors if t.name.endswith(".ffn_down_exps.weight")]
+        last = sorted(stacks, key=lambda t: int(t.name.split(".")[1]))[-2]  # behind it is the MTP layer's
+        g.tensors = [t for t in g.tensors if t is not last] + [last]
+        data = g.bytes()
+        with open(path, "wb") as f:
+            f.write(data)
+        budget = max(plan["least_bytes"] for plan in planned(limpid, path, layout))
+        with Server(limpid, path, [*map(str, layout), "--memory-budget", str(budget), "--threads", "1", "--self-check", "off"]) as s:
+            os.truncate(path, len(data) - len(last.data) // 16)
+            status, _, raw = s.ask("POST", "/v1/completions", json.dumps({"prompt": story(0), "max_tokens": 1}))
+            if status != 500 or not all(word in raw.decode() for word in ("rank 1 on", "expert 7 of layer", "became shorter")):
+                yield f"the request has status {status}: {raw}"
+            with open(path, "r+b") as f:
+                f.write(data)
+            text, _ = ask_sum(s, SUMS[0])
+            if text != "347 + 285 = 632":
+                yield f"when the file is whole again the answer is {text!r}"
+            numbers = s.metrics()
+            for name, labels in (("expert_slots", ""), ("experts_needed_total", 'where="disk"'), ("expert_reads_total", ""),
+                                 ("expert_read_bytes_total", "")):
+                values = of_ranks(numbers, name, layout[1], labels)
+                total = next(v for k, v in numbers.items() if k.startswith("limpid_" + name) and labels in k)
+                if min(values) <= 0 or sum(values) != total:
+                    yield f"{name} of the ranks are {values}, of all together {total}"
 
 
 # ---- the server
@@ -165,9 +225,7 @@ def others_than(got, want, what):
 def used_by_rank(server, n):
     """Pages that hold something, of sequences or of known prefixes."""
     numbers = server.metrics()
-    def of(name):
-        return [next(v for k, v in numbers.items() if k.startswith(f'limpid_rank_{name}{{rank="{rank}"')) for rank in range(n)]
-    return [int(pages - free) for pages, free in zip(of("kv_pages"), of("kv_pages_free"))]
+    return [int(pages - free) for pages, free in zip(of_ranks(numbers, "kv_pages", n), of_ranks(numbers, "kv_pages_free", n))]
 
 
 def divides_sequences(limpid, size, options, alone_options, chunk, one=None):
@@ -485,6 +543,11 @@ def main():
         checks.add(f"windows, {name}", long_prompt, args.limpid, LAYOUTS[name])
     for name in ("2", "2 data", "3 data, whole"):
         checks.add(f"drafts, {name}", speculates, args.limpid, LAYOUTS[name])
+    for name, layout in (("dsa_shared", "2 stages of 2"),) if args.sanitizer else (
+            ("ds3", "2"), ("dsa_shared", "2 stages of 2"), ("glm45", "3 data, whole")):
+        checks.add(f"experts on disk, {name}, {layout}", from_disk, args.limpid, Golden(name), LAYOUTS[layout])
+    if not args.sanitizer:
+        checks.add("experts on disk, a read fails on a rank", reads_fail, args.limpid, LAYOUTS["2"])
     for name, chunk in (("2 data", 64), ("3 data, whole", 17)) if args.sanitizer else (("2 data", 64), ("3 data, whole", 17), ("4 data", 512)):
         checks.add(f"sequences, {name}, chunks of {chunk}", divides_sequences, args.limpid, LAYOUTS[name][1], [*PLAIN, *LAYOUTS[name]],
                    PLAIN, chunk)
@@ -510,7 +573,8 @@ def main():
             (["--ranks", 2, "--attention-parallel", "rows"], 2, ["attention_parallel is 'rows'"]),
             (["--ranks", 2, "--pipeline", 2, "--attention-parallel", "data"], 1, ["--attention-parallel data", "--pipeline"]),
             (["--ranks", 2, "--pipeline", 2, "--speculate", 2], 1, ["leave --speculate"]),
-            (["--ranks", 2, "--memory-budget", "10M"], 1, ["memory budget"])):
+            (["--ranks", 2, "--memory-budget", "12M", "--shard-experts", "split"], 1, ["--shard-experts whole"]),
+            (["--ranks", 2, "--memory-budget", "5M"], 2, ["rank 0: a memory budget", "at least"])):
         checks.add(f"refused: {' '.join(map(str, options))}", refuses, args.limpid, options, status, *words)
     checks.add("a rank is killed", fails, args.limpid, signal.SIGKILL, "has ended")
     checks.add("a rank is killed, data", fails, args.limpid, signal.SIGKILL, "has ended", "--attention-parallel", "data")

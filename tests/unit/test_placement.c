@@ -5,7 +5,9 @@
 #include <math.h>
 
 #include "model/cost.h"
+#include "model/dummy.h"
 #include "model/model.h"
+#include "model/shard.h"
 
 #define GOLDEN "tests/golden/dsa_sparse.gguf"
 
@@ -282,6 +284,144 @@ static void dummy_weights_are_random_and_finite(void **state) {
     lp_gguf_close(gguf);
 }
 
+// What a rank has of a tensor is what the whole has there. The pieces that are repeated: 4 Mi values in rows of 64, so
+// that matrices of 30,000 rows begin anywhere in them.
+static void a_part_of_a_dummy_is_that_of_the_whole(void **state) {
+    (void)state;
+    enum { N_MATS = 3, N_ROWS = 30000, N_IN = 64, N_PARTS = 4 };
+    static const lp_type types[] = {LP_TYPE_F32, LP_TYPE_Q8_0};
+    static const struct part {
+        int64_t mat, n_mats, row, n_rows, column, n_columns;
+    } parts[N_PARTS] = {{1, 2, 0, N_ROWS, 0, N_IN},     // matrices
+                        {0, N_MATS, 7001, 13, 0, N_IN}, // rows of each
+                        {0, N_MATS, 0, N_ROWS, 32, 32}, // columns
+                        {2, 1, 11000, 9000, 32, 32}};
+    struct lp_err err;
+    struct lp_device *device = open_far();
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        const size_t block = lp_type_info(types[t])->block_bytes,
+                     step = lp_type_info(types[t])->block_values, row_bytes = N_IN / step * block;
+        const struct lp_weight whole = {.type = types[t],
+                                        .n_in = N_IN,
+                                        .n_out = N_ROWS,
+                                        .n_mats = N_MATS,
+                                        .row_bytes = row_bytes,
+                                        .mat_bytes = row_bytes * N_ROWS};
+        uint8_t *all = malloc(whole.mat_bytes * N_MATS), *some = malloc(whole.mat_bytes * N_MATS);
+        struct lp_dummy_place place = lp_dummy_whole(&whole);
+        if (lp_dummy_fill(device, &whole, &place, all, &err)) fail_msg("%s", err.text);
+        assert_memory_not_equal(all, all + whole.mat_bytes, row_bytes);
+        for (int i = 0; i < N_PARTS; i++) {
+            const struct part *p = &parts[i];
+            const size_t bytes = (size_t)p->n_columns / step * block,
+                         skip = (size_t)p->column / step * block;
+            struct lp_weight w = whole;
+            w.n_in = p->n_columns, w.n_out = p->n_rows, w.n_mats = p->n_mats;
+            w.row_bytes = bytes, w.mat_bytes = bytes * (size_t)p->n_rows;
+            place.first_mat = p->mat, place.first_row = p->row, place.first_column = p->column;
+            if (lp_dummy_fill(device, &w, &place, some, &err)) fail_msg("%s", err.text);
+            for (int64_t m = 0; m < p->n_mats; m++)
+                for (int64_t r = 0; r < p->n_rows; r++)
+                    if (memcmp(some + ((size_t)(m * p->n_rows + r)) * bytes,
+                               all + (size_t)((p->mat + m) * N_ROWS + p->row + r) * row_bytes +
+                                   skip,
+                               bytes) != 0)
+                        fail_msg("part %d, matrix %lld, row %lld", i, (long long)m, (long long)r);
+        }
+        free(all);
+        free(some);
+    }
+    lp_backend_ref.close(device);
+}
+
+// One of several ranks, as it would load without the others.
+static struct lp_model *dummy_of_rank(const struct lp_gguf *gguf, struct lp_device *device,
+                                      int32_t rank, int32_t n_ranks) {
+    struct lp_err err = {0};
+    struct lp_model *m = lp_alloc(1, sizeof *m);
+    const struct lp_load load = {.dummy = true};
+    m->gguf = gguf, m->dev = device, m->dummy = true;
+    lp_status status = lp_hparams_read(&m->h, gguf, &err);
+    if (!status)
+        status = lp_binding_make(&m->binding, &m->h, gguf, device->backend->supports, device, &err);
+    m->layers = lp_alloc((size_t)m->h.n_layers + m->binding.has_mtp, sizeof *m->layers);
+    if (!status)
+        status = lp_shard_divide(m, rank, n_ranks, 1, LP_SHARD_EXPERTS_SPLIT,
+                                 LP_ATTENTION_PARALLEL_HEADS, &err);
+    if (!status) status = lp_model_place(m, &load, &err);
+    if (status) fail_msg("%s", err.text);
+    return m;
+}
+
+static void assert_cut(const struct lp_weight *part, const struct lp_weight *whole,
+                       enum lp_cut_kind kind, int64_t first, int64_t n) {
+    const struct lp_cut cut = {kind, {first, n}};
+    const struct lp_weight want = lp_weight_cut(whole, cut);
+    uint64_t bytes = 0;
+    if (n == 0 || part->n_in == 0) return;
+    assert_true(part->n_in == want.n_in && part->n_out == want.n_out &&
+                part->n_mats == want.n_mats);
+    lp_type_row_bytes((uint32_t)part->type, (uint64_t)part->n_in, &bytes);
+    for (int64_t i = 0; i < part->n_mats; i++)
+        for (int64_t r = 0; r < part->n_out; r++)
+            assert_memory_equal(lp_weight_mat(part, i) + (size_t)r * part->row_bytes,
+                                lp_weight_mat(&want, i) + (size_t)r * want.row_bytes, bytes);
+}
+
+static void assert_ffn_cut(const struct lp_ffn *part, const struct lp_ffn *whole,
+                           struct lp_range width) {
+    assert_cut(&part->gate, &whole->gate, LP_CUT_ROWS, width.first, width.n);
+    assert_cut(&part->up, &whole->up, LP_CUT_ROWS, width.first, width.n);
+    assert_cut(&part->down, &whole->down, LP_CUT_COLUMNS, width.first, width.n);
+}
+
+// Whatever is cut, and where: the random weights of ranks are those of one process.
+static void ranks_have_the_dummy_of_one_process(void **state) {
+    (void)state;
+    static const char *const files[] = {GOLDEN, "tests/golden/ds2_lite.gguf",
+                                        "tests/golden/glm47_flash.gguf"};
+    enum { N_RANKS = 3 };
+    for (size_t f = 0; f < sizeof files / sizeof *files; f++) {
+        struct lp_err err;
+        struct lp_gguf *gguf;
+        struct lp_device *device = open_far();
+        if (lp_gguf_open(&gguf, files[f], &err)) fail_msg("%s", err.text);
+        struct lp_model *one = dummy_of_rank(gguf, device, 0, 1);
+        for (int32_t rank = 0; rank < N_RANKS; rank++) {
+            struct lp_model *m = dummy_of_rank(gguf, device, rank, N_RANKS);
+            const struct lp_range vocab = lp_shard_vocab(m);
+            assert_cut(&m->output, &one->output, LP_CUT_ROWS, vocab.first, vocab.n);
+            for (int32_t l = 0; l < m->h.n_layers; l++) {
+                const struct lp_layer *part = &m->layers[l], *whole = &one->layers[l];
+                const struct lp_gguf_tensor *const *t = m->binding.blocks[l].tensor;
+                const struct lp_range heads = lp_shard_heads(m, l);
+                const int64_t width = lp_shard_head_units(&m->h).width;
+                assert_cut(&part->attn_output, &whole->attn_output, LP_CUT_COLUMNS,
+                           heads.first * width, heads.n * width);
+                assert_cut(&part->mla.k_up, &whole->mla.k_up, LP_CUT_MATRICES, heads.first,
+                           heads.n);
+                assert_cut(&part->mla.v_up, &whole->mla.v_up, LP_CUT_MATRICES, heads.first,
+                           heads.n);
+                if (!part->is_moe) {
+                    const struct lp_gguf_tensor *down = t[LP_SLOT_FFN_DOWN];
+                    assert_ffn_cut(&part->dense, &whole->dense,
+                                   lp_shard_width(m, (int64_t)down->ne[0], down));
+                    continue;
+                }
+                assert_ffn_cut(&part->experts, &whole->experts,
+                               lp_shard_width(m, m->h.expert_ff, t[LP_SLOT_DOWN_EXPS]));
+                if (part->has_shared)
+                    assert_ffn_cut(&part->shared, &whole->shared,
+                                   lp_shard_shared_width(m, t[LP_SLOT_DOWN_SHEXP]));
+            }
+            lp_model_free(m);
+        }
+        lp_model_free(one);
+        lp_backend_ref.close(device);
+        lp_gguf_close(gguf);
+    }
+}
+
 static void weights_that_do_not_fit_are_refused_with_both_sizes(void **state) {
     (void)state;
     struct lp_err err;
@@ -347,6 +487,8 @@ int main(void) {
         cmocka_unit_test(experts_stay_on_the_cpu_as_the_budget_says),
         cmocka_unit_test(a_host_backend_divides_nothing),
         cmocka_unit_test(dummy_weights_are_random_and_finite),
+        cmocka_unit_test(a_part_of_a_dummy_is_that_of_the_whole),
+        cmocka_unit_test(ranks_have_the_dummy_of_one_process),
         cmocka_unit_test(weights_that_do_not_fit_are_refused_with_both_sizes),
         cmocka_unit_test(a_device_that_breaks_fails_the_step),
     };
