@@ -13,6 +13,7 @@ Checked with 2, 3 and 4 ranks, with experts split and whole, and in pipelines of
   rank, more run at a time than one rank has pages for, a prefix is found again on the rank that has it, the ranks'
   caches together are that of one process
 - probes: every value of every layer is that of one process
+- `limpid diff --prompt` of two models
 - what they exchange: with whole experts rows go to the ranks of their experts, also where ranks have none; a step counts
   what a rank gives the others, and with sequences divided it is less than with heads
 - a trace of each rank, which `limpid trace` puts on one time line, also where a rank was killed
@@ -31,6 +32,7 @@ import sys
 import tempfile
 import time
 
+import gguf_edit
 from harness import MINI_MODEL, ROOT, Checks, Dump, Golden, arguments, golden_names, np, run, skip, too_far
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "api"))
@@ -138,6 +140,27 @@ def some_probes(limpid, g, layout):
     said = Probed(limpid, g.path, g.tokens, *LAYOUTS["2 data"], status=1).messages
     if "--attention-parallel heads" not in said:
         yield f"with sequences divided: {said!r}"
+
+
+def compares(limpid):
+    """limpid diff --prompt of two models that differ by a norm: stages find the numbers of one process, ranks that sum nearly."""
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        changed = gguf_edit.read(MINI_MODEL)
+        norm = next(t for t in changed.tensors if t.name == "blk.2.ffn_norm.weight")
+        norm.data = (1.5 * np.frombuffer(norm.data, "<f4")).astype("<f4").tobytes()
+        path = os.path.join(folder, "changed.gguf")
+        with open(path, "wb") as f:
+            f.write(changed.bytes())
+        command = [limpid, "diff", MINI_MODEL, path, "--json", "--prompt", PROMPT, "--threads", 1]
+        alone, stages, summed = (json.loads(run([*command, *more], status=1).stdout)["prompt"] for more in ([], LAYOUTS["2 stages"], LAYOUTS["2"]))
+        said = run([*command[:4], *LAYOUTS["2"]], status=2).stderr
+    if alone["layers"][-1]["rms"] == 0 or stages != alone:
+        yield f"stages find {stages}, one process {alone}"
+    for got, want in zip(summed["layers"], alone["layers"]):
+        if abs(got["rms"] - want["rms"]) > 0.05 * want["rms"]:
+            yield f"2 ranks find {got}, one process {want}"
+    if "--prompt" not in said:
+        yield f"without a text: {said!r}"
 
 
 # ---- the server
@@ -541,6 +564,7 @@ def main():
             ("dsa_shared", "3 whole"), ("dsa_shared", "2 stages of 2"), ("qwen3", "4"), ("glm45", "2 stages of 2")):
         checks.add(f"probes, {model} {name}", probes, args.limpid, Golden(model), LAYOUTS[name])
     if not args.sanitizer:
+        checks.add("diff", compares, args.limpid)
         checks.add("some probes", some_probes, args.limpid, Golden("dsa_sparse"), LAYOUTS["2 stages"])
     for name, chunk in (("2 data", 64), ("3 data, whole", 17)) if args.sanitizer else (("2 data", 64), ("3 data, whole", 17), ("4 data", 512)):
         checks.add(f"sequences, {name}, chunks of {chunk}", divides_sequences, args.limpid, LAYOUTS[name], chunk)
