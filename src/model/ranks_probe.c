@@ -154,10 +154,11 @@ lp_status lp_ranks_probe_ask(struct lp_runner *r, const struct lp_step *step,
                              struct lp_probe *probe, struct lp_order *order, struct lp_err *err) {
     struct lp_ranks_probe *x = &r->ranks.probe;
     const size_t n_tensor = (size_t)r->model->part.n_tensor;
-    if (r->model->part.data_attention)
+    if (r->model->part.sends_rows)
         return lp_err_set(err, LP_STATUS_UNSUPPORTED,
-                          "probes do not work where ranks divide sequences (--attention-parallel "
-                          "data) yet; use --attention-parallel heads");
+                          "probes do not work where rows go to the ranks of their experts "
+                          "(--attention-parallel data, experts whole) yet; use --shard-experts "
+                          "split or --attention-parallel heads");
     x->asked = probe;
     probe->failed = false;
     if (!x->others) x->others = lp_alloc(n_tensor, sizeof *x->others);

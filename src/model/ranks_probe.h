@@ -4,9 +4,9 @@
 // the same branches. While a layer runs each keeps what its points show; behind the layer rank 0 gets that of the
 // others, puts the parts of each value together, and hands the probe what one process would. Heads and columns that
 // are divided lie one behind the other, in the order of ranks; what ranks add to the stream is summed; anything else
-// is the same on all ranks that have it. A layer's values are in memory until it is through: as many as are wanted.
+// is the same on all ranks that have it (with data-parallel attention one, of each sequence). A layer's values are in memory until it is through: as many as are wanted.
 //
-// Not with data-parallel attention, where ranks have rows of their own.
+// Not where rows go to the ranks of their experts: what experts add comes back as a sum.
 #ifndef LP_MODEL_RANKS_PROBE_H
 #define LP_MODEL_RANKS_PROBE_H
 
@@ -39,7 +39,7 @@ struct lp_ranks_probe {
     char *piece; // what is sent at a time
 };
 
-// Rank 0: the probe is asked, and `order` gets what it wants. Errors: UNSUPPORTED (data-parallel attention), MEMORY.
+// Rank 0: the probe is asked, and `order` gets what it wants. Errors: UNSUPPORTED (lp_sharding.sends_rows), MEMORY.
 lp_status lp_ranks_probe_ask(struct lp_runner *r, const struct lp_step *step,
                              struct lp_probe *probe, struct lp_order *order, struct lp_err *err);
 // The other ranks: what it wants. Errors: IO (the order says what cannot be), MEMORY.

@@ -381,7 +381,7 @@ void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *
     lp_ranks_begin_sum(r, n_rows);
     lp_ffn_run(r, l, attn, settings);
     lp_ranks_end_sum(r, n_rows, attn->clock);
-    lp_attn_probe(attn, LP_PROBE_LAYER_OUT, l, r->h, n_embd);
+    lp_attn_probe(&own, LP_PROBE_LAYER_OUT, l, r->h + first_row * n_embd, n_embd);
 }
 
 // Did this step select keys? (then `selected` holds the last full layer's choice)

@@ -137,9 +137,9 @@ def some_probes(limpid, g, layout):
         yield f"index.json is {several.index}, of one process {alone.index}"
     for name, want in alone.arrays.items():
         yield close(name, several.arrays[name].astype(np.float64), want.astype(np.float64))
-    said = Probed(limpid, g.path, g.tokens, *LAYOUTS["2 data"], status=1).messages
+    said = Probed(limpid, g.path, g.tokens, *LAYOUTS["2 data, whole"], status=1).messages
     if "--attention-parallel heads" not in said:
-        yield f"with sequences divided: {said!r}"
+        yield f"with sequences divided and experts whole: {said!r}"
 
 
 def compares(limpid):
@@ -561,7 +561,7 @@ def main():
     for name in () if args.sanitizer else ("2 stages of 2", "3 stages"):
         checks.add(f"drafts as in one process, {name}", same_drafts, args.limpid, LAYOUTS[name])
     for model, name in (("dsa_shared", "2 stages of 2"),) if args.sanitizer else (
-            ("dsa_shared", "3 whole"), ("dsa_shared", "2 stages of 2"), ("qwen3", "4"), ("glm45", "2 stages of 2")):
+            ("dsa_shared", "3 whole"), ("dsa_shared", "2 stages of 2"), ("dsa_shared", "3 data"), ("qwen3", "4"), ("glm45", "2 stages of 2")):
         checks.add(f"probes, {model} {name}", probes, args.limpid, Golden(model), LAYOUTS[name])
     if not args.sanitizer:
         checks.add("diff", compares, args.limpid)
