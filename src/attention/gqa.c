@@ -21,7 +21,7 @@ void lp_gqa_trace(const struct lp_attn_step *step, const struct lp_span *span, i
             .n_query = (int32_t)span->n_rows,
             .n_kv = (int32_t)(span->n_past + span->n_rows),
             .indexer = "none",
-            .route = "gqa",
+            .route = LP_ROUTE_GQA,
             .reason = "the architecture's only form",
             .kernel =
                 dev->backend->kernel(dev, "gqa", lp_kv_type(step->kv), lp_kv_type(step->kv)).name});

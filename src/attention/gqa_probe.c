@@ -33,7 +33,7 @@ static bool show_row(const struct lp_attn_step *step, int32_t layer, const struc
 static void show_span(const struct lp_attn_step *step, int32_t layer, const struct lp_gqa_layer *w,
                       const struct lp_gqa_buffers *buf, const struct lp_span *span) {
     struct lp_probe *probe = step->probe;
-    if (probe->route) probe->route(probe->user, layer, span->n_past, span->n_rows, "gqa");
+    if (probe->route) probe->route(probe->user, layer, span->n_past, span->n_rows, LP_ROUTE_GQA);
     if (!lp_probe_wants(probe, LP_PROBE_ATTN_SCORES, layer, span->n_past, span->n_rows) &&
         !lp_probe_wants(probe, LP_PROBE_ATTN_PROBS, layer, span->n_past, span->n_rows))
         return;

@@ -63,16 +63,21 @@ static bool decide_form(const struct lp_route_work *w, bool select, const char *
     return false;
 }
 
+// [all keys, selected ones, all in spite of an indexer][absorbed, expanded]
+static const char *const names[3][2] = {
+    {"absorbed", "expanded"}, {"sparse", "expanded-sparse"}, {"dense-absorbed", "dense-expanded"}};
+
 struct lp_route lp_route_choose(const struct lp_route_work *w) {
     struct lp_route route = {0};
     bool dense = w->force == LP_ROUTE_DENSE && w->top_k > 0;
     route.select = w->top_k > 0 && w->n_kv > w->top_k && !dense;
     route.expanded = decide_form(w, route.select, &route.reason);
-    if (dense)
-        route.name = route.expanded ? "dense-expanded" : "dense-absorbed";
-    else if (route.select)
-        route.name = route.expanded ? "expanded-sparse" : "sparse";
-    else
-        route.name = route.expanded ? "expanded" : "absorbed";
+    route.name = names[dense ? 2 : route.select][route.expanded];
     return route;
+}
+
+const char *lp_route_find_name(const char *name) {
+    for (int i = 0; i < 6; i++)
+        if (strcmp(names[i / 2][i % 2], name) == 0) return names[i / 2][i % 2];
+    return strcmp(name, LP_ROUTE_GQA) == 0 ? LP_ROUTE_GQA : NULL;
 }

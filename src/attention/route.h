@@ -35,6 +35,10 @@ struct lp_route {
 
 struct lp_route lp_route_choose(const struct lp_route_work *work);
 
+#define LP_ROUTE_GQA "gqa" // the name of the one route of grouped-query attention
+// The name of a route as static text, of one that another process has sent; NULL: there is none of that name.
+const char *lp_route_find_name(const char *name);
+
 // "auto", "expanded", "absorbed", "dense"; false for anything else.
 bool lp_route_force_parse(const char *name, enum lp_route_force *out);
 

@@ -10,6 +10,8 @@
 #include "cli/diff_print.h"
 #include "cli/find_model.h"
 #include "cli/json_build.h"
+#include "cli/program_ranks.h"
+#include "dist/comm.h"
 #include "engine/model_file.h"
 #include "files/compare.h"
 #include "files/compare_run.h"
@@ -91,7 +93,7 @@ static json_t *run_json(bool *failed, const struct lp_compare_run *run) {
 struct settings {
     const char *paths[2], *prompt;
     bool json, list, no_values;
-    int64_t threads;
+    int64_t threads, ranks, pipeline;
 };
 
 // NULL without memory.
@@ -121,6 +123,8 @@ static int run_prompt(const struct settings *s, char *const paths[2], struct lp_
     limpid_error err;
     options.n_threads = (int)s->threads;
     options.repack = "off"; // it does not pay for one prompt
+    options.ranks = lp_program_ranks;
+    options.pipeline = (int32_t)s->pipeline;
     limpid_status status = limpid_model_open(&models[0], paths[0], &options, &err);
     if (!status) status = limpid_model_open(&models[1], paths[1], &options, &err);
     if (!status) status = lp_compare_run(out, models[0], models[1], s->prompt, &err);
@@ -169,6 +173,16 @@ static int compare(const struct settings *s, char *const paths[2]) {
     return result;
 }
 
+static int check_ranks(const struct settings *s) {
+    if (lp_program_ranks && !s->prompt)
+        return lp_usage(&lp_cmd_diff, "several ranks run both models on a text; give --prompt too");
+    if (s->pipeline > 1 && !lp_program_ranks)
+        return lp_usage(&lp_cmd_diff, "--pipeline needs several ranks; give --ranks too");
+    if (s->pipeline <= LP_COMM_MAX_SIZE) return LP_EXIT_OK;
+    return lp_usage(&lp_cmd_diff, "--pipeline is %lld, expected 1 to %d", (long long)s->pipeline,
+                    LP_COMM_MAX_SIZE);
+}
+
 static int run(int argc, char **argv) {
     struct settings s = {0};
     const struct lp_option options[] = {
@@ -179,12 +193,16 @@ static int run(int argc, char **argv) {
          "also run both on a text and compare the streams after each layer"},
         {"--json", LP_OPT_FLAG, &s.json, NULL, "one JSON object on standard output"},
         {"--threads", LP_OPT_INT, &s.threads, "N", "default: a physical core each"},
+        {"--ranks", LP_OPT_INT, &s.ranks, "N",
+         "with --prompt: run both in N processes of this machine (docs/ranks.md)"},
+        {"--pipeline", LP_OPT_INT, &s.pipeline, "P",
+         "with ranks: stages that they form (default 1)"},
     };
     int status = lp_args_parse(argc, argv, &lp_cmd_diff, options,
                                sizeof options / sizeof options[0], s.paths, 2);
     if (status) return status < 0 ? LP_EXIT_OK : status;
     if (!s.paths[0] || !s.paths[1]) return lp_usage(&lp_cmd_diff, "two models are needed, A and B");
-    if (lp_check_threads(&lp_cmd_diff, s.threads)) return LP_EXIT_USAGE;
+    if (lp_check_threads(&lp_cmd_diff, s.threads) || check_ranks(&s)) return LP_EXIT_USAGE;
     char *paths[2] = {NULL, NULL};
     for (int i = 0; i < 2 && !status; i++) {
         const struct lp_model_wish wish = {&lp_cmd_diff, s.paths[i], argc, argv, LP_MODEL_ANY};
@@ -197,5 +215,5 @@ static int run(int argc, char **argv) {
 }
 
 const struct lp_command lp_cmd_diff = {
-    "diff", "A B [--tensors] [--no-values] [--prompt TEXT] [--json]",
+    "diff", "A B [--tensors] [--no-values] [--prompt TEXT] [--json] [--ranks N]",
     "what two models differ in: metadata, shapes, types, values; exit 0 if in nothing", run};

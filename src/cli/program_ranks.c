@@ -152,15 +152,16 @@ static limpid_status join(limpid_error *err) {
 
 int lp_program_ranks_begin(int argc, char **argv) {
     limpid_error err;
-    static const char *const take_ranks[] = {"run", "serve", "bench", "dump", "doctor", NULL};
+    static const char *const take_ranks[] = {"run",    "serve", "bench", "dump",
+                                             "doctor", "diff",  NULL};
     const bool takes = is_one_of(argv[1], take_ranks);
     const char *n = given_ranks(argc, argv);
     if (strcmp(argv[1], "inspect") == 0 && !is_launched()) return -1; // it plans for them
     int status = n ? check_number(n) : LP_EXIT_OK;
     if (status) return status;
     if (n && !takes) {
-        lp_fail_text("--ranks is for run, serve, bench, dump, doctor and inspect; %s works in one "
-                     "process",
+        lp_fail_text("--ranks is for run, serve, bench, dump, doctor, diff and inspect; %s works "
+                     "in one process",
                      argv[1]);
         return LP_EXIT_USAGE;
     }

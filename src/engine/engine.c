@@ -47,14 +47,6 @@ static bool follows(const limpid_engine *e) {
     return e->model->weights->ranks && lp_comm_rank(e->model->weights->ranks) > 0;
 }
 
-static lp_status check_ranks(const limpid_engine *e, const limpid_engine_options *o,
-                             struct lp_err *err) {
-    if (!o->speculate || !e->model->weights || e->model->weights->part.n_stages <= 1) return LP_OK;
-    return lp_err_set(err, LP_STATUS_UNSUPPORTED,
-                      "speculation does not work in a pipeline of stages yet; leave --speculate "
-                      "or --pipeline out");
-}
-
 static lp_status take_rank_times(limpid_engine *e, struct lp_err *err) {
     const struct lp_comm *ranks = e->model->weights->ranks;
     if (!ranks) return LP_OK;
@@ -72,8 +64,7 @@ static lp_status take_memory(limpid_engine *e, const limpid_engine_options *o,
                              struct lp_engine_settings *s, struct lp_err *err) {
     struct lp_model *w = e->model->weights;
     struct lp_kv_layer layers[LP_MAX_LAYERS]; // the MTP layer is one of n_blocks
-    lp_status status = check_ranks(e, o, err);
-    if (!status) status = lp_engine_settings_make(s, e->model, o, err);
+    lp_status status = lp_engine_settings_make(s, e->model, o, err);
     if (status) return status;
     take_settings(e, o, s);
     bool with_mtp = s->speculate > 0;

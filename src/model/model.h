@@ -43,7 +43,7 @@ struct lp_model {
     struct lp_binding binding;
     struct lp_layer *layers; // [h.n_layers + has_mtp]; the MTP layer is number h.n_layers
     bool has_mtp;
-    struct lp_mtp mtp;
+    struct lp_mtp mtp; // in the last stage
     struct lp_weight token_embd, output;
     const float *output_norm;
     float *inv_freq;                      // device, [rope_width / 2]

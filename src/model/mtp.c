@@ -6,9 +6,15 @@
 // and from the last one of a span that drafts, x_t+2 = argmax head(norm_head(m_t)), again and again
 // with H_t+1 = norm_head(m_t). The rows of all spans that take part are packed: they lie one behind
 // the other in the runner's buffers, whatever gaps rejected rows have left in the step.
+//
+// In a pipeline the layer and the head are the last stage's, where the step has left its hidden states. Rank 0 gets the
+// logits and chooses; it and the ranks of stages before the last have no rows, but keep the same list of spans, so
+// that all know how many ids come and whether another round follows.
 #include "model/runner.h"
 
 #include <string.h>
+
+#include "model/shard.h"
 
 // The rows of a span that go through the layer: those kept, less the last one if what follows it is
 // not known yet.
@@ -52,7 +58,8 @@ static lp_status check_span(const struct lp_runner *r, const struct lp_draft *d,
 }
 
 static lp_status check(const struct lp_runner *r, const struct lp_draft *d, struct lp_err *err) {
-    if (!r->pair) return lp_err_set(err, LP_STATUS_INVALID, "this runner was made without drafts");
+    if (!r->mtp_tokens)
+        return lp_err_set(err, LP_STATUS_INVALID, "this runner was made without drafts");
     if (d->n_draft < 0 || d->step->n_spans > r->max_rows)
         return lp_err_set(err, LP_STATUS_INVALID,
                           "%d drafts for %d spans; expected 0 or more, at most %lld spans",
@@ -67,6 +74,14 @@ struct packed {
     int64_t n_rows;
 };
 
+// y = RMSNorm(h), n_rows of them from first_row on; where they are.
+static void norm_hidden(struct lp_runner *r, const float *w, int64_t first_row, int64_t n_rows,
+                        float *y) {
+    const int64_t n_embd = r->model->h.n_embd;
+    if (lp_shard_is_last_stage(r->model))
+        lp_runner_norm(r, r->h + first_row * n_embd, n_embd, w, y, n_embd, n_rows);
+}
+
 // The rows that take part: their spans, next tokens, and in x their H = output_norm(h).
 static struct packed pack(struct lp_runner *r, const struct lp_draft *d) {
     struct packed p = {0};
@@ -76,8 +91,7 @@ static struct packed pack(struct lp_runner *r, const struct lp_draft *d) {
         int64_t from = span.first_row;
         span.n_rows = rows_of(d, i);
         if (span.n_rows == 0) continue;
-        lp_runner_norm(r, r->h + from * n_embd, n_embd, r->model->output_norm,
-                       r->x + p.n_rows * n_embd, n_embd, span.n_rows);
+        norm_hidden(r, r->model->output_norm, from, span.n_rows, r->x + p.n_rows * n_embd);
         memcpy(r->mtp_tokens + p.n_rows, d->next_tokens + from,
                (size_t)span.n_rows * sizeof *r->mtp_tokens);
         span.first_row = p.n_rows;
@@ -88,12 +102,13 @@ static struct packed pack(struct lp_runner *r, const struct lp_draft *d) {
     return p;
 }
 
-// H in x, tokens and spans on the host -> m in h, and the layer's cache rows.
+// H in x, tokens and spans on the host -> m in h, and the layer's cache rows. Stages before the last do nothing.
 static void run_layer(struct lp_runner *r, const struct packed *p,
                       const struct lp_step_settings *settings) {
     struct lp_device *dev = r->model->dev;
     const struct lp_mtp *w = &r->model->mtp;
     int64_t n_embd = r->model->h.n_embd, stride = 2 * n_embd;
+    if (!lp_shard_is_last_stage(r->model)) return;
     lp_runner_upload(r, r->mtp_tokens, r->mtp_spans, p->n_spans, p->n_rows);
     dev->backend->embed(dev, &(struct lp_op_embed){.table = &w->embd,
                                                    .ids = r->tokens,
@@ -125,8 +140,7 @@ static struct packed keep_last_rows(struct lp_runner *r, const struct lp_draft *
         struct lp_span span = r->mtp_spans[i];
         int64_t last = span.first_row + span.n_rows - 1;
         if (!d->drafting[r->mtp_owner[i]]) continue;
-        lp_runner_norm(r, r->h + last * n_embd, n_embd, r->model->mtp.head_norm, r->x + n * n_embd,
-                       n_embd, 1);
+        norm_hidden(r, r->model->mtp.head_norm, last, 1, r->x + n * n_embd);
         span.n_past += span.n_rows;
         span.first_row = n;
         span.n_rows = 1;
@@ -172,8 +186,11 @@ static lp_status run_draft(struct lp_runner *r, const struct lp_draft *d,
         p = keep_last_rows(r, d, &p);
         lp_step_lap(settings->clock, LP_STEP_PART_OTHER);
         if (p.n_rows == 0) break;
+        const uint64_t waited_ns = lp_ranks_wait_ns(r);
         choose(r, d, j, p.n_rows);
         lp_step_lap(settings->clock, LP_STEP_PART_HEAD);
+        lp_step_clock_move(settings->clock, LP_STEP_PART_HEAD, LP_STEP_PART_RANKS,
+                           lp_ranks_wait_ns(r) - waited_ns);
         if (j + 1 < d->n_draft) run_layer(r, &p, settings);
     }
     lp_step_trace_operations(r, settings);

@@ -600,7 +600,6 @@ static lp_status place_mtp(struct lp_model *m, struct lp_err *err) {
     const struct lp_bound *bound = &m->binding.blocks[m->h.n_layers];
     const struct lp_gguf_tensor *const *t = bound->tensor;
     struct lp_mtp *mtp = &m->mtp;
-    m->has_mtp = true;
     const struct placing weights[] = {
         {.slot = LP_SLOT_NEXTN_EH_PROJ, .to = &mtp->eh_proj},
         {.slot = LP_SLOT_NEXTN_EMBD, .to = &mtp->embd},
@@ -629,7 +628,8 @@ lp_status lp_model_place(struct lp_model *m, const struct lp_load *load, struct 
     if (!status) status = place_rope(m, err);
     for (int32_t l = 0; l < m->h.n_layers && !status; l++)
         if (lp_shard_has_layer(m, l)) status = place_layer(m, l, err);
-    if (!status && m->binding.has_mtp && lp_shard_is_last_stage(m)) status = place_mtp(m, err);
+    m->has_mtp = m->binding.has_mtp;
+    if (!status && m->has_mtp && lp_shard_is_last_stage(m)) status = place_mtp(m, err);
     lp_progress_finish(&m->uploading);
     if (!status && m->dev->backend->failed) status = m->dev->backend->failed(m->dev, err);
     return status;

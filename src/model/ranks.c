@@ -102,6 +102,7 @@ void lp_ranks_release(struct lp_runner *r) {
     lp_free(x->own);
     lp_free(x->spans_of);
     lp_ranks_experts_release(&x->experts);
+    lp_ranks_probe_release(r);
     lp_bytes_release(&x->order.bytes);
 }
 
@@ -292,7 +293,7 @@ void lp_ranks_take_stream(struct lp_runner *r, int64_t n_rows, bool selected,
         lp_comm_take(m->ranks, from, stream, stream_floats(r, n_rows) * sizeof *stream);
         put_back(r, stream, n_rows);
     }
-    if (selected) pass_selection(r, n_rows, -1, from);
+    if (selected) pass_rows(r, 0, n_rows, -1, from);
     lp_step_lap(clock, LP_STEP_PART_RANKS);
 }
 
@@ -326,19 +327,33 @@ void lp_ranks_show_selection(struct lp_runner *r, bool watched) {
     }
 }
 
-static bool shows_layers(const struct lp_runner *r) {
-    return r->ranks.watched && r->model->part.tensor == 0 && !lp_shard_is_first_stage(r->model);
+// The first rank of a stage behind rank 0's.
+static bool speaks_for_stage(const struct lp_runner *r) {
+    return r->model->part.tensor == 0 && !lp_shard_is_first_stage(r->model);
 }
 
 void lp_ranks_show_begin(struct lp_runner *r) {
     const int32_t n_layers = (int32_t)lp_shard_layers(r->model).n;
-    if (shows_layers(r)) lp_comm_send(r->model->ranks, 0, &n_layers, sizeof n_layers);
+    if ((r->ranks.watched || r->ranks.probe.on) && speaks_for_stage(r))
+        lp_comm_send(r->model->ranks, 0, &n_layers, sizeof n_layers);
 }
 
 void lp_ranks_show_layer(struct lp_runner *r, int64_t n_rows, bool selected) {
-    if (!shows_layers(r)) return;
+    if (!r->ranks.watched || !speaks_for_stage(r)) return;
     lp_comm_send(r->model->ranks, 0, on_host(r, n_rows), stream_floats(r, n_rows) * sizeof(float));
     if (selected) pass_rows(r, 0, n_rows, 0, -1);
+}
+
+static void watch_other_layer(struct lp_runner *r, int32_t from, int32_t layer, int64_t n_rows,
+                              bool selected, const struct lp_step_settings *settings) {
+    const struct lp_model *m = r->model;
+    float *stream = m->dev->backend->host_memory ? r->h : r->ranks.staged;
+    lp_comm_take(m->ranks, from, stream, stream_floats(r, n_rows) * sizeof *stream);
+    if (lp_comm_failed(m->ranks, NULL)) return;
+    put_back(r, stream, n_rows);
+    if (selected) pass_rows(r, 0, n_rows, -1, from);
+    settings->watch(settings->watch_user, layer, r->h, selected ? r->mla.selected : NULL,
+                    r->mla.n_selected, r->mla.ids_stride);
 }
 
 void lp_ranks_watch_others(struct lp_runner *r, int64_t n_rows, bool selected,
@@ -346,19 +361,15 @@ void lp_ranks_watch_others(struct lp_runner *r, int64_t n_rows, bool selected,
     const struct lp_model *m = r->model;
     const struct lp_range own = lp_shard_layers(m);
     int32_t layer = (int32_t)(own.first + own.n);
-    if (!settings->watch || lp_ranks_follows(r)) return;
+    if ((!settings->watch && !r->ranks.probe.on) || lp_ranks_follows(r)) return;
     for (int32_t stage = 1; stage < m->part.n_stages; stage++) {
         const int32_t from = stage * m->part.n_tensor;
         int32_t n_layers = 0;
         lp_comm_take(m->ranks, from, &n_layers, sizeof n_layers);
         for (; n_layers > 0 && layer < m->h.n_layers; n_layers--, layer++) {
-            float *stream = m->dev->backend->host_memory ? r->h : r->ranks.staged;
-            lp_comm_take(m->ranks, from, stream, stream_floats(r, n_rows) * sizeof *stream);
+            if (settings->watch) watch_other_layer(r, from, layer, n_rows, selected, settings);
+            lp_ranks_probe_other_layer(r, stage);
             if (lp_comm_failed(m->ranks, NULL)) return;
-            put_back(r, stream, n_rows);
-            if (selected) pass_rows(r, 0, n_rows, -1, from);
-            settings->watch(settings->watch_user, layer, r->h, selected ? r->mla.selected : NULL,
-                            r->mla.n_selected, r->mla.ids_stride);
         }
     }
 }

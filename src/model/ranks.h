@@ -9,6 +9,7 @@
 #include "dist/order.h"
 #include "model/model.h"
 #include "model/ranks_experts.h"
+#include "model/ranks_probe.h"
 
 struct lp_runner;
 
@@ -48,6 +49,7 @@ struct lp_runner_ranks { // of a runner; all zeros where its model has no ranks
     struct lp_range own_rows;
     size_t *spans_of; // [2 * size]: what recorded operations of each rank depend on (step.c)
     struct lp_ranks_experts experts;
+    struct lp_ranks_probe probe;
     bool *bad; // [max_rows]
     // of rank 1 and up: what an order says
     struct lp_page_table *tables; // [max_rows]
@@ -91,8 +93,9 @@ void lp_ranks_take_stream(struct lp_runner *r, int64_t n_rows, bool selected,
                           struct lp_step_clock *clock);
 void lp_ranks_give_stream(struct lp_runner *r, int64_t n_rows, bool selected,
                           struct lp_step_clock *clock);
-// Of a step that rank 0 watches: what the layers of the other stages make, to it. show_*: on the first rank of such a
-// stage, how many layers come and then each; watch_others: on rank 0, once its own layers are through.
+// Of a step that rank 0 watches, or puts a probe on: what the layers of the other stages make, to it. show_*: on the
+// first rank of such a stage, how many layers come and then, watched, each; watch_others: on rank 0, once its own layers
+// are through.
 struct lp_step_settings;
 void lp_ranks_show_begin(struct lp_runner *r);
 void lp_ranks_show_layer(struct lp_runner *r, int64_t n_rows, bool selected);

@@ -127,6 +127,7 @@ struct step_head {
     int32_t n_spans, force;
     int32_t deterministic, watched; // watched: rank 0 wants to see each layer's output
     int64_t window_rows;
+    int64_t probed; // a list of what a probe wants follows
 };
 
 struct span_head {
@@ -159,17 +160,19 @@ static struct step_head head_of(const struct lp_runner *r, const struct lp_step 
                               .force = s->force,
                               .deterministic = s->deterministic,
                               .watched = s->watch != NULL,
+                              .probed = s->probe != NULL,
                               .window_rows = r->ranks.window_rows};
 }
 
 // Fewer rows take as long as these: the weights are read all the same.
 #define LEAST_WINDOW 64
 
-// So many windows as there are stages, if they are worth it. Who watches sees all rows at once.
+// So many windows as there are stages, if they are worth it. Who watches, or probes, sees all rows at once.
 static int64_t window_rows(const struct lp_runner *r, const struct lp_step *step,
                            const struct lp_step_settings *settings) {
     const int64_t n_stages = r->model->part.n_stages, n = (step->n_rows + n_stages - 1) / n_stages;
-    if (n_stages <= 1 || settings->watch || step->n_rows <= LEAST_WINDOW) return 0;
+    if (n_stages <= 1 || settings->watch || settings->probe || step->n_rows <= LEAST_WINDOW)
+        return 0;
     return n > LEAST_WINDOW ? n : LEAST_WINDOW;
 }
 
@@ -195,9 +198,7 @@ lp_status lp_ranks_give_step(struct lp_runner *r, const struct lp_step *step,
                              const struct lp_step_settings *settings, struct lp_err *err) {
     r->ranks.began_ns = lp_clock_ns();
     if (!r->model->ranks || lp_ranks_follows(r)) return LP_OK;
-    if (settings->probe)
-        return lp_err_set(err, LP_STATUS_UNSUPPORTED,
-                          "probes look at a model in one process; run it without several ranks");
+    r->ranks.probe.on = false;
     lp_status status = check_order(r, step, err);
     if (status) return status;
     struct lp_order *order = begin(r, LP_ORDER_STEP);
@@ -207,13 +208,15 @@ lp_status lp_ranks_give_step(struct lp_runner *r, const struct lp_step *step,
     lp_order_put(order, step->tokens, (size_t)step->n_rows * sizeof *step->tokens);
     lp_order_put(order, step->logit_rows, (size_t)step->n_logit_rows * sizeof *step->logit_rows);
     put_spans(order, step->spans, step->n_spans);
-    return give(r, err);
+    if (settings->probe) status = lp_ranks_probe_ask(r, step, settings->probe, order, err);
+    return status ? status : give(r, err);
 }
 
 lp_status lp_ranks_give_draft(struct lp_runner *r, const struct lp_draft *draft,
                               const struct lp_step_settings *settings, struct lp_err *err) {
     r->ranks.began_ns = lp_clock_ns();
     if (!r->model->ranks || lp_ranks_follows(r)) return LP_OK;
+    r->ranks.probe.on = false;
     const struct lp_step *step = draft->step;
     const size_t n_spans = (size_t)step->n_spans, n_rows = (size_t)step->n_rows;
     struct lp_order *order = begin(r, LP_ORDER_DRAFT);
@@ -291,6 +294,7 @@ static lp_status take_head(struct lp_runner *r, struct lp_order_reader *from,
     r->n_steps = head->n_steps;
     r->ranks.window_rows = head->window_rows;
     r->ranks.watched = head->watched;
+    r->ranks.probe.on = false;
     settings->force = (enum lp_route_force)head->force;
     settings->deterministic = head->deterministic != 0;
     return LP_OK;
@@ -306,7 +310,9 @@ static lp_status follow_step(struct lp_runner *r, const struct lp_order *order,
     lp_order_get(&from, x->tokens, (size_t)head.n_rows * sizeof *x->tokens);
     lp_order_get(&from, x->logit_rows, (size_t)head.n_logit_rows * sizeof *x->logit_rows);
     status = take_spans(r, &from, head.n_spans, order, err);
+    if (!status && head.probed) status = lp_ranks_probe_follow(r, &from, err);
     if (status) return status;
+    settings.probe = lp_ranks_probe_of(r, NULL);
     const struct lp_step step = {.tokens = x->tokens,
                                  .spans = x->spans,
                                  .n_spans = head.n_spans,

@@ -46,7 +46,7 @@ struct lp_runner {
     double *scales;          // [logit_rows]
     float *logit_x;          // [logit_rows, n_embd]
     float *logits;           // [logit_rows, n_vocab]
-    float *pair;             // [2 * n_embd] what eh_proj takes; NULL without drafts
+    float *pair;             // [2 * n_embd] what eh_proj takes; with drafts, in the last stage
 
     void *blocks[40]; // everything above, to free
     int n_blocks;
@@ -58,7 +58,7 @@ struct lp_runner {
     double *host_scales;
     const bool *skip_from; // what lies in skip; NULL: nothing
 
-    // host, with drafts: the rows of the MTP layer, packed
+    // host, with drafts (else NULL): the rows of the MTP layer, packed
     int32_t *mtp_tokens;       // [max_rows]
     struct lp_span *mtp_spans; // [max_rows]
     int32_t *mtp_owner;        // [max_rows]: the number of the step's span

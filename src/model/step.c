@@ -98,7 +98,7 @@ static lp_status reserve_device(struct lp_runner *r, struct lp_err *err) {
 
 static void take_drafts(struct lp_runner *r, int64_t n, lp_status *status, struct lp_err *err) {
     const struct lp_hparams *h = &r->model->h;
-    r->pair = take(r, n, 2 * h->n_embd, status, err);
+    if (lp_shard_is_last_stage(r->model)) r->pair = take(r, n, 2 * h->n_embd, status, err);
     r->mtp_tokens = lp_alloc((size_t)n, sizeof *r->mtp_tokens);
     r->mtp_spans = lp_alloc((size_t)n, sizeof *r->mtp_spans);
     r->mtp_owner = lp_alloc((size_t)n, sizeof *r->mtp_owner);
@@ -382,7 +382,7 @@ void lp_runner_layer(struct lp_runner *r, int32_t l, const struct lp_attn_step *
     lp_ranks_begin_sum(r, n_rows);
     lp_ffn_run(r, l, attn, settings);
     lp_ranks_end_sum(r, n_rows, attn->clock);
-    lp_attn_probe(attn, LP_PROBE_LAYER_OUT, l, r->h, n_embd);
+    lp_attn_probe(&own, LP_PROBE_LAYER_OUT, l, r->h + first_row * n_embd, n_embd);
 }
 
 // Do these spans select keys? (then `selected` holds the last full layer's choice)
@@ -482,6 +482,7 @@ static void call_layers(struct lp_runner *r, const struct lp_attn_step *attn,
         if (l + 1 == end || settings->watch || r->ranks.watched)
             lp_ranks_gather_stream(r, attn->n_rows, attn->clock);
         lp_ranks_show_layer(r, attn->n_rows, selected);
+        lp_ranks_probe_layer(r);
         if (selected) lp_ranks_show_selection(r, settings->watch && !lp_ranks_follows(r));
         if (settings->watch)
             settings->watch(settings->watch_user, l, r->h, selected ? r->mla.selected : NULL,
@@ -647,6 +648,8 @@ lp_status lp_runner_step(struct lp_runner *r, const struct lp_step *step,
     lp_status status = check_step(r, step, err);
     if (!status) status = lp_ranks_give_step(r, step, settings, err);
     if (status) return status;
-    status = run_step(r, step, settings, err);
+    struct lp_step_settings shown = *settings;
+    shown.probe = lp_ranks_probe_of(r, settings->probe);
+    status = run_step(r, step, &shown, err);
     return lp_ranks_end_step(r, status, err);
 }

@@ -56,6 +56,7 @@ static void make_block(struct lp_runner *r, const struct lp_step *step, struct l
         lp_runner_norm(r, r->h + rows[i] * h->n_embd, h->n_embd, r->model->output_norm,
                        r->logit_x + i * h->n_embd, h->n_embd, run);
     }
+    lp_ranks_probe_final_norm(r, n);
     probe_logit_rows(probe, step, first, n, LP_PROBE_FINAL_NORM, r->logit_x, h->n_embd);
     lp_runner_head(r, &r->model->output, r->logit_x, n);
     probe_logit_rows(probe, step, first, n, LP_PROBE_LOGITS, r->logits, h->n_vocab);

@@ -7,11 +7,13 @@ Checked with 2, 3 and 4 ranks, with experts split and whole, and in pipelines of
 - every golden model: logits within 1e-4 of the float64 reference, hidden states and selections too, the same
   greedy continuation; for N that divide the heads and experts and for N that do not
 - --deterministic: the same bits in two runs with the same N, for every chunking
-- the small model of the repository: drafts by its MTP layer and prefixes kept on disk change no token; the server
-  answers right, several requests at a time, and its self-check passes
+- the small model of the repository: drafts by its MTP layer change no token, in every division, and are those of one process;
+  prefixes kept on disk change none either; the server answers right, several requests at a time, and its self-check passes
 - sequences divided over ranks (--attention-parallel data): log-probabilities and texts are those of one process on every
   rank, more run at a time than one rank has pages for, a prefix is found again on the rank that has it, the ranks'
   caches together are that of one process
+- probes: every value of every layer is that of one process
+- `limpid diff --prompt` of two models
 - what they exchange: with whole experts rows go to the ranks of their experts, also where ranks have none; a step counts
   what a rank gives the others, and with sequences divided it is less than with heads
 - experts on disk (--memory-budget): the bits of the same layout in memory with the least budget that is planned; each
@@ -37,6 +39,7 @@ from harness import MINI_MODEL, ROOT, Checks, Dump, Golden, arguments, golden_na
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "api"))
 from client import Server  # noqa: E402
+from probes import Probed, close  # noqa: E402
 
 TOLERANCE = 1e-4
 LAYOUTS = {  # ranks and how they are laid out
@@ -148,6 +151,75 @@ def reads_fail(limpid, layout):
                 total = next(v for k, v in numbers.items() if k.startswith("limpid_" + name) and labels in k)
                 if min(values) <= 0 or sum(values) != total:
                     yield f"{name} of the ranks are {values}, of all together {total}"
+
+
+def drafts(limpid, layout):
+    """The text, and of each step that verified drafts how many, and how many were right. By the definition of operations."""
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        path = os.path.join(folder, "t.jsonl")
+        text = text_of(limpid, "--backend", "ref", "--kv", "f32", "--speculate", 2, "--trace", path, *layout)
+        with open(path) as f:
+            return text, [(e["n_draft"], e["n_accepted"]) for e in map(json.loads, f) if e["event"] == "draft"]
+
+
+def same_drafts(limpid, layout):
+    alone, several = drafts(limpid, []), drafts(limpid, layout)
+    if several != alone or not sum(n for _, n in alone[1]):
+        yield f"text, and drafts and those accepted, are {several}, in one process {alone}"
+
+
+# ---- probes
+
+def probes(limpid, g, layout):
+    """All values of all layers, their files and routes are those of one process."""
+    options = ["--backend", "ref", "--chunk", 33]
+    alone, several = (Probed(limpid, g.path, g.tokens, *options, *more) for more in ([], layout))
+    if several.index != alone.index:
+        yield f"index.json is {several.index}, of one process {alone.index}"
+    if several.arrays.keys() != alone.arrays.keys():
+        yield f"only one has {sorted(several.arrays.keys() ^ alone.arrays.keys())}"
+    for name in several.arrays.keys() & alone.arrays.keys():
+        got, want = several.arrays[name], alone.arrays[name]
+        if got.dtype == np.float32:
+            yield close(name, got.astype(np.float64), want.astype(np.float64))
+        elif not np.array_equal(got, want):
+            yield f"{name} differs"
+
+
+def some_probes(limpid, g, layout):
+    """Some rows of some layers, with what --hidden watches; and what cannot be is refused."""
+    spec = ("layer=1-2,op=attn.*,at=3,last=2", "layer=0,op=ffn.out,at=40-50", "op=final.norm,last=1")
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        hidden = ["--hidden", os.path.join(folder, "h.npy")]
+        alone, several = (Probed(limpid, g.path, g.tokens, "--backend", "ref", *hidden, *more, probes=spec) for more in ([], layout))
+    if several.index != alone.index:
+        yield f"index.json is {several.index}, of one process {alone.index}"
+    for name, want in alone.arrays.items():
+        yield close(name, several.arrays[name].astype(np.float64), want.astype(np.float64))
+    said = Probed(limpid, g.path, g.tokens, *LAYOUTS["2 data, whole"], status=1).messages
+    if "--attention-parallel heads" not in said:
+        yield f"with sequences divided and experts whole: {said!r}"
+
+
+def compares(limpid):
+    """limpid diff --prompt of two models that differ by a norm: stages find the numbers of one process, ranks that sum nearly."""
+    with tempfile.TemporaryDirectory(prefix="limpid-ranks-") as folder:
+        changed = gguf_edit.read(MINI_MODEL)
+        norm = next(t for t in changed.tensors if t.name == "blk.2.ffn_norm.weight")
+        norm.data = (1.5 * np.frombuffer(norm.data, "<f4")).astype("<f4").tobytes()
+        path = os.path.join(folder, "changed.gguf")
+        with open(path, "wb") as f:
+            f.write(changed.bytes())
+        command = [limpid, "diff", MINI_MODEL, path, "--json", "--prompt", PROMPT, "--threads", 1]
+        alone, stages, summed = (json.loads(run([*command, *more], status=1).stdout)["prompt"] for more in ([], LAYOUTS["2 stages"], LAYOUTS["2"]))
+        said = run([*command[:4], *LAYOUTS["2"]], status=2).stderr
+    if alone["layers"][-1]["rms"] == 0 or stages != alone:
+        yield f"stages find {stages}, one process {alone}"
+    for got, want in zip(summed["layers"], alone["layers"]):
+        if abs(got["rms"] - want["rms"]) > 0.05 * want["rms"]:
+            yield f"2 ranks find {got}, one process {want}"
+    if "--prompt" not in said:
+        yield f"without a text: {said!r}"
 
 
 # ---- the server
@@ -541,13 +613,21 @@ def main():
         checks.add(f"{models[0].name} {name} deterministic", same_bits, args.limpid, models[0], LAYOUTS[name])
     for name in () if args.sanitizer else ("2 stages", "3 stages", "2 stages of 2"):
         checks.add(f"windows, {name}", long_prompt, args.limpid, LAYOUTS[name])
-    for name in ("2", "2 data", "3 data, whole"):
+    for name in ("2 stages of 2", "3 data, whole") if args.sanitizer else ("2", "2 stages", "2 stages of 2", "2 data", "3 data, whole"):
         checks.add(f"drafts, {name}", speculates, args.limpid, LAYOUTS[name])
     for name, layout in (("dsa_shared", "2 stages of 2"),) if args.sanitizer else (
             ("ds3", "2"), ("dsa_shared", "2 stages of 2"), ("glm45", "3 data, whole")):
         checks.add(f"experts on disk, {name}, {layout}", from_disk, args.limpid, Golden(name), LAYOUTS[layout])
     if not args.sanitizer:
         checks.add("experts on disk, a read fails on a rank", reads_fail, args.limpid, LAYOUTS["2"])
+    for name in () if args.sanitizer else ("2 stages of 2", "3 stages"):
+        checks.add(f"drafts as in one process, {name}", same_drafts, args.limpid, LAYOUTS[name])
+    for model, name in (("dsa_shared", "2 stages of 2"),) if args.sanitizer else (
+            ("dsa_shared", "3 whole"), ("dsa_shared", "2 stages of 2"), ("dsa_shared", "3 data"), ("qwen3", "4"), ("glm45", "2 stages of 2")):
+        checks.add(f"probes, {model} {name}", probes, args.limpid, Golden(model), LAYOUTS[name])
+    if not args.sanitizer:
+        checks.add("diff", compares, args.limpid)
+        checks.add("some probes", some_probes, args.limpid, Golden("dsa_sparse"), LAYOUTS["2 stages"])
     for name, chunk in (("2 data", 64), ("3 data, whole", 17)) if args.sanitizer else (("2 data", 64), ("3 data, whole", 17), ("4 data", 512)):
         checks.add(f"sequences, {name}, chunks of {chunk}", divides_sequences, args.limpid, LAYOUTS[name][1], [*PLAIN, *LAYOUTS[name]],
                    PLAIN, chunk)
@@ -572,7 +652,6 @@ def main():
             (["--attention-parallel", "data"], 2, ["over several ranks"]),
             (["--ranks", 2, "--attention-parallel", "rows"], 2, ["attention_parallel is 'rows'"]),
             (["--ranks", 2, "--pipeline", 2, "--attention-parallel", "data"], 1, ["--attention-parallel data", "--pipeline"]),
-            (["--ranks", 2, "--pipeline", 2, "--speculate", 2], 1, ["leave --speculate"]),
             (["--ranks", 2, "--memory-budget", "12M", "--shard-experts", "split"], 1, ["--shard-experts whole"]),
             (["--ranks", 2, "--memory-budget", "5M"], 2, ["rank 0: a memory budget", "at least"])):
         checks.add(f"refused: {' '.join(map(str, options))}", refuses, args.limpid, options, status, *words)

@@ -2,15 +2,15 @@
 // cached, pre-empted or drafted, its answer is bit for bit the one that it gets alone
 // (--deterministic).
 //
-//     [mpirun -n N] schedules MODEL N_SCHEDULES SEED [trained|data|data-whole]
+//     [mpirun -n N] schedules MODEL N_SCHEDULES SEED [trained|data|data-whole|stages]
 //
 // A set of requests is run one by one on a plain engine, with each type of KV cache: the expected
 // tokens and log-probabilities. Then N_SCHEDULES times a random engine (threads, KV type, chunk,
 // batch, slots, pages, prefix cache, its directory, speculation) gets random ones of them at random
 // moments, some of which are cancelled midway. Each must equal its expectation, and all pages must
 // come back. data: of several ranks each has the cache of its own sequences, and whichever a request comes to, its
-// answer has the same bits; data-whole: also with experts whole on one rank each. Drafts of a model that was trained must be right at times; of random weights they may
-// never be.
+// answer has the same bits; data-whole: also with experts whole on one rank each. stages: the ranks are a pipeline of
+// two. Drafts of a model that was trained must be right at times; of random weights they may never be.
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,7 +270,8 @@ static void run_schedule(void) {
     limpid_engine_free(engine, NULL);
 }
 
-static void open_models(const char *path, const char *attention, const char *experts) {
+static void open_models(const char *path, const char *attention, const char *experts,
+                        int32_t n_stages) {
     limpid_error err;
     limpid_model_options o = limpid_model_default_options();
     for (int i = 0; i < N_MODELS; i++) {
@@ -278,6 +279,7 @@ static void open_models(const char *path, const char *attention, const char *exp
         o.ranks = ranks;
         o.attention_parallel = attention;
         o.shard_experts = experts;
+        o.pipeline = n_stages;
         if (limpid_model_open(&models[i], path, &o, &err)) fail("model", err.text);
     }
     info = limpid_model_get_info(models[0]);
@@ -313,12 +315,13 @@ int main(int argc, char **argv) {
     bool is_trained = argc == 5 && strcmp(argv[4], "trained") == 0;
     bool whole = argc == 5 && strcmp(argv[4], "data-whole") == 0;
     bool data = whole || (argc == 5 && strcmp(argv[4], "data") == 0);
-    if (argc != 4 && !is_trained && !data)
-        fail("usage", "schedules MODEL N_SCHEDULES SEED [trained|data|data-whole]");
+    bool stages = argc == 5 && strcmp(argv[4], "stages") == 0;
+    if (argc != 4 && !is_trained && !data && !stages)
+        fail("usage", "schedules MODEL N_SCHEDULES SEED [trained|data|data-whole|stages]");
     limpid_set_log_level("error",
                          NULL); // that others' pages lie in the directory, that drafts do not pay
     join_ranks();
-    open_models(argv[1], data ? "data" : NULL, whole ? "whole" : NULL);
+    open_models(argv[1], data ? "data" : NULL, whole ? "whole" : NULL, stages ? 2 : 0);
     lp_rng_init(&rng, strtoull(argv[3], NULL, 10));
     if (!mkdtemp(cache_dir)) fail("mkdtemp", cache_dir);
     atexit(remove_cache);

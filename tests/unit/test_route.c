@@ -75,6 +75,25 @@ static void names_are_parsed(void **state) {
     assert_false(lp_route_force_parse("", &force));
 }
 
+// Names that another process has sent: in a buffer of that one's, which is gone later.
+static void names_are_found(void **state) {
+    (void)state;
+    static const enum lp_route_force forces[] = {LP_ROUTE_EXPANDED, LP_ROUTE_ABSORBED,
+                                                 LP_ROUTE_DENSE};
+    for (size_t i = 0; i < sizeof forces / sizeof *forces; i++)
+        for (int64_t n_kv = 100; n_kv <= 5000; n_kv += 4900) {
+            struct lp_route_work w = work(16, n_kv, 2048);
+            w.force = forces[i];
+            const char *name = lp_route_choose(&w).name;
+            char sent[32];
+            snprintf(sent, sizeof sent, "%s", name);
+            assert_ptr_equal(lp_route_find_name(sent), name);
+        }
+    assert_string_equal(lp_route_find_name("gqa"), "gqa");
+    assert_null(lp_route_find_name("absorb"));
+    assert_null(lp_route_find_name(""));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(few_queries_absorb_many_expand),
@@ -83,6 +102,7 @@ int main(void) {
         cmocka_unit_test(forces_are_obeyed_and_reported),
         cmocka_unit_test(deterministic_knows_one_form),
         cmocka_unit_test(names_are_parsed),
+        cmocka_unit_test(names_are_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
