@@ -100,7 +100,7 @@ def loading(args, n, round_number):
     ranks = ["--ranks", str(n)] if n > 1 else []
     command = [args.limpid, "serve", args.model, *OPTIONS, *args.limpid_options.split(), *ranks, "--alias", marker]
     watch = Watch(marker)
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     watch.start()
     text = ""
     try:
