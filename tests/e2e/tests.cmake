@@ -17,6 +17,9 @@ function(lp_e2e name timeout_s)
 endfunction()
 
 lp_e2e(golden 1800)
+if(NOT LIMPID_SANITIZE) # they do not run in the emulator
+  lp_e2e(older_cpus 600)
+endif()
 lp_e2e(kv_fp8 900)
 lp_e2e(fused_kv_b 900)
 lp_e2e(convert 900)

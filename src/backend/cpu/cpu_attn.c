@@ -43,13 +43,13 @@ struct lp_attention_kernel lp_cpu_attn_kernel(const struct lp_cpu_device *dev, c
     return (struct lp_attention_kernel){lanes_kernel(dev->lanes, op), 0};
 }
 
-size_t lp_cpu_attn_scratch_bytes(const struct lp_reserve *need, int n_workers) {
-    size_t (*const ops[])(const struct lp_reserve *, int) = {
+size_t lp_cpu_attn_scratch_bytes(const struct lp_cpu_device *dev, const struct lp_reserve *need) {
+    size_t (*const ops[])(const struct lp_reserve *, const struct lp_cpu_device *) = {
         lp_cpu_gqa_scratch, lp_cpu_mla_absorbed_scratch, lp_cpu_mla_expanded_scratch,
         lp_cpu_index_scratch, lp_cpu_router_scratch};
     size_t most = 0;
     for (size_t i = 0; i < sizeof ops / sizeof ops[0]; i++) {
-        size_t bytes = ops[i](need, n_workers);
+        size_t bytes = ops[i](need, dev);
         if (bytes > most) most = bytes;
     }
     return most < SIZE_MAX / 2 ? most : SIZE_MAX;

@@ -132,11 +132,11 @@ const struct lp_cpu_fixed16 *lp_cpu_mla_fixed(const struct lp_cpu_device *dev, l
 
 // Scratch bytes that each operation needs at most for a reservation (SIZE_MAX / 2 or more:
 // overflow).
-size_t lp_cpu_gqa_scratch(const struct lp_reserve *need, int n_workers);
-size_t lp_cpu_mla_absorbed_scratch(const struct lp_reserve *need, int n_workers);
-size_t lp_cpu_mla_expanded_scratch(const struct lp_reserve *need, int n_workers);
-size_t lp_cpu_index_scratch(const struct lp_reserve *need, int n_workers);
-size_t lp_cpu_router_scratch(const struct lp_reserve *need, int n_workers);
+size_t lp_cpu_gqa_scratch(const struct lp_reserve *need, const struct lp_cpu_device *dev);
+size_t lp_cpu_mla_absorbed_scratch(const struct lp_reserve *need, const struct lp_cpu_device *dev);
+size_t lp_cpu_mla_expanded_scratch(const struct lp_reserve *need, const struct lp_cpu_device *dev);
+size_t lp_cpu_index_scratch(const struct lp_reserve *need, const struct lp_cpu_device *dev);
+size_t lp_cpu_router_scratch(const struct lp_reserve *need, const struct lp_cpu_device *dev);
 
 // Partial results of the segments of a few queries (decode): a record per row and segment,
 // [width values, then max, sum].

@@ -53,11 +53,11 @@ static size_t cut_worker(struct worker_scratch *w, char *base, int64_t head_dim,
 }
 
 // The reservation names no head size of grouped-query attention: enough for all up to MAX_DIM.
-size_t lp_cpu_gqa_scratch(const struct lp_reserve *need, int n_workers) {
+size_t lp_cpu_gqa_scratch(const struct lp_reserve *need, const struct lp_cpu_device *dev) {
     struct worker_scratch w;
     struct lp_cpu_cut cut = {0};
     size_t small = cut_worker(&w, NULL, 512, 512), large = cut_worker(&w, NULL, MAX_DIM, MAX_DIM);
-    lp_cpu_cut(&cut, n_workers, need->max_width > 512 && large > small ? large : small);
+    lp_cpu_cut(&cut, dev->n_workers, need->max_width > 512 && large > small ? large : small);
     int64_t v_dim = max_dim(need->v_dim, 256);
     lp_cpu_cut(&cut, need->n_heads * lp_cpu_segment_max(need->n_context),
                (size_t)lp_cpu_partial_floats(v_dim) * sizeof(float));

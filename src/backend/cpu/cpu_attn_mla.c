@@ -35,6 +35,7 @@ struct worker_scratch {
 };
 
 struct absorbed_job {
+    const struct lp_cpu_device *dev;
     const struct lp_op_mla_absorbed *op;
     const struct lp_cpu_lanes *lanes;
     const struct lp_cpu_latent *latent; // of the cache's type, or NULL
@@ -49,29 +50,31 @@ struct absorbed_job {
     size_t ahead_bytes; // of op->ahead, of which each task fetches its share
 };
 
-static size_t cut_worker(struct worker_scratch *w, char *base, int64_t latent, int64_t rope) {
+static size_t cut_worker(const struct lp_cpu_device *dev, struct worker_scratch *w, char *base,
+                         int64_t latent, int64_t rope) {
     struct lp_cpu_cut cut = {base, 0};
     int64_t ld = lp_cpu_ld(latent + rope);
     w->keys = lp_cpu_cut_floats(&cut, LP_CPU_KEY_BLOCK * ld);
-    w->block.packed = lp_cpu_cut(&cut, 1, lp_cpu_latent_pack_most((int)latent, (int)rope));
+    w->block.packed =
+        lp_cpu_cut(&cut, 1, lp_cpu_latent_pack_most(dev->features, (int)latent, (int)rope));
     w->scores = lp_cpu_cut_floats(&cut, MAX_HEADS * lp_cpu_ld(LP_CPU_KEY_BLOCK));
     for (int i = 0; i < GROUP; i++) {
         struct query_part *part = &w->parts[i];
         part->queries = lp_cpu_cut_floats(&cut, MAX_HEADS * ld);
-        part->packed =
-            lp_cpu_cut(&cut, 1, lp_cpu_latent_query_most(MAX_HEADS, (int)latent, (int)rope));
+        part->packed = lp_cpu_cut(
+            &cut, 1, lp_cpu_latent_query_most(dev->features, MAX_HEADS, (int)latent, (int)rope));
         lp_cpu_softmax_cut(&part->segment, &cut, MAX_HEADS, latent);
         lp_cpu_softmax_cut(&part->total, &cut, MAX_HEADS, latent);
     }
     return cut.used;
 }
 
-size_t lp_cpu_mla_absorbed_scratch(const struct lp_reserve *need, int n_workers) {
+size_t lp_cpu_mla_absorbed_scratch(const struct lp_reserve *need, const struct lp_cpu_device *dev) {
     struct worker_scratch w;
     struct lp_cpu_cut cut = {0};
     if (need->n_heads == 0 || need->latent == 0) return 0;
-    size_t worker_bytes = cut_worker(&w, NULL, need->latent, need->rope);
-    lp_cpu_cut(&cut, n_workers, worker_bytes);
+    size_t worker_bytes = cut_worker(dev, &w, NULL, need->latent, need->rope);
+    lp_cpu_cut(&cut, dev->n_workers, worker_bytes);
     lp_cpu_cut(&cut, need->n_heads * lp_cpu_segment_max(need->n_context),
                (size_t)lp_cpu_partial_floats(need->latent) * sizeof(float));
     return cut.used;
@@ -273,7 +276,7 @@ static void run_tasks(void *job_, int worker, int n_workers) {
     (void)n_workers;
     struct absorbed_job *job = job_;
     struct worker_scratch w;
-    cut_worker(&w, job->scratch + (size_t)worker * job->worker_bytes, job->op->latent,
+    cut_worker(job->dev, &w, job->scratch + (size_t)worker * job->worker_bytes, job->op->latent,
                job->op->rope);
     for (size_t task; lp_cpu_next(&job->next, job->n_tasks, &task);) {
         int64_t segment = (int64_t)task % job->n_segments, rest = (int64_t)task / job->n_segments;
@@ -340,9 +343,10 @@ static void plan(struct absorbed_job *job, struct lp_cpu_device *dev) {
 void lp_cpu_mla_absorbed(struct lp_device *device, const struct lp_op_mla_absorbed *op) {
     struct lp_cpu_device *dev = lp_cpu_device(device);
     struct worker_scratch w;
-    struct absorbed_job job = {.op = op, .lanes = dev->lanes, .scratch = (char *)dev->attn_scratch};
+    struct absorbed_job job = {
+        .dev = dev, .op = op, .lanes = dev->lanes, .scratch = (char *)dev->attn_scratch};
     job.latent = lp_cpu_latent_find(op->cache->type, op->latent, dev->features, dev->may_vary);
-    job.worker_bytes = cut_worker(&w, NULL, op->latent, op->rope);
+    job.worker_bytes = cut_worker(dev, &w, NULL, op->latent, op->rope);
     assert((size_t)dev->n_workers * job.worker_bytes <= dev->attn_scratch_bytes);
     if (op->visible.n_queries == 0) return;
     plan(&job, dev);

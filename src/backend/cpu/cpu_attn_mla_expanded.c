@@ -132,7 +132,7 @@ static size_t cut_worker(struct worker_scratch *w, char *base, const struct size
     return cut.used;
 }
 
-size_t lp_cpu_mla_expanded_scratch(const struct lp_reserve *need, int n_workers) {
+size_t lp_cpu_mla_expanded_scratch(const struct lp_reserve *need, const struct lp_cpu_device *dev) {
     size_t most = 0;
     if (need->n_heads == 0 || need->nope == 0) return 0;
     for (int fixed = 0; fixed < 2; fixed++) { // the cache's type is not known here
@@ -140,7 +140,7 @@ size_t lp_cpu_mla_expanded_scratch(const struct lp_reserve *need, int n_workers)
         struct lp_cpu_cut cut = {0};
         struct sizes sizes =
             sizes_of(need->latent, need->rope, need->nope, need->v_dim, need->n_rows, fixed);
-        lp_cpu_cut(&cut, n_workers, cut_worker(&w, NULL, &sizes));
+        lp_cpu_cut(&cut, dev->n_workers, cut_worker(&w, NULL, &sizes));
         if (cut.used > most) most = cut.used;
     }
     return most;

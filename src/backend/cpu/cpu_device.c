@@ -92,7 +92,7 @@ static lp_status cpu_reserve(struct lp_device *base, const struct lp_reserve *ne
                              struct lp_err *err) {
     struct lp_cpu_device *dev = lp_cpu_device(base);
     struct lp_reserve all = lp_reserve_merge(dev->reserved, need);
-    size_t attn_bytes = lp_cpu_attn_scratch_bytes(&all, dev->n_workers);
+    size_t attn_bytes = lp_cpu_attn_scratch_bytes(dev, &all);
     unsigned char *attn = dev->attn_scratch;
     if (attn_bytes > dev->attn_scratch_bytes) {
         attn = lp_huge_alloc(attn_bytes, 1, dev->huge_pages);

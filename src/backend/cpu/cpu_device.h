@@ -91,8 +91,8 @@ void lp_cpu_gqa(struct lp_device *dev, const struct lp_op_gqa *op);
 void lp_cpu_mla_absorbed(struct lp_device *dev, const struct lp_op_mla_absorbed *op);
 void lp_cpu_mla_expanded(struct lp_device *dev, const struct lp_op_mla_expanded *op);
 // Bytes of attn_scratch that the attention and indexer operations need for `need` (the merged
-// reservation) with n_workers threads; SIZE_MAX when that overflows. In cpu_attn.c.
-size_t lp_cpu_attn_scratch_bytes(const struct lp_reserve *need, int n_workers);
+// reservation) with the device's threads and features; SIZE_MAX when that overflows. In cpu_attn.c.
+size_t lp_cpu_attn_scratch_bytes(const struct lp_cpu_device *dev, const struct lp_reserve *need);
 // For lp_backend.kernel. In cpu_attn.c.
 struct lp_attention_kernel lp_cpu_attn_kernel(const struct lp_cpu_device *dev, const char *op,
                                               lp_type cache, lp_type weights);

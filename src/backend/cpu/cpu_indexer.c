@@ -119,14 +119,14 @@ static size_t cut_shared(struct shared_scratch *s, char *base, int64_t tile, int
     return cut.used;
 }
 
-size_t lp_cpu_index_scratch(const struct lp_reserve *need, int n_workers) {
+size_t lp_cpu_index_scratch(const struct lp_reserve *need, const struct lp_cpu_device *dev) {
     struct worker_scratch w;
     struct shared_scratch s;
     struct lp_cpu_cut cut = {0};
     if (need->index_width == 0) return 0;
-    lp_cpu_cut(&cut, n_workers, cut_worker(&w, NULL, need->index_width));
+    lp_cpu_cut(&cut, dev->n_workers, cut_worker(&w, NULL, need->index_width));
     lp_cpu_cut(&cut, 1,
-               cut_shared(&s, NULL, tile_queries(need->n_rows, n_workers), need->n_context,
+               cut_shared(&s, NULL, tile_queries(need->n_rows, dev->n_workers), need->n_context,
                           need->index_heads, need->index_width));
     return cut.used;
 }

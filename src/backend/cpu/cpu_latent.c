@@ -37,17 +37,22 @@ static size_t larger(size_t a, size_t b) {
     return a > b ? a : b;
 }
 
-size_t lp_cpu_latent_pack_most(int latent, int rope) {
+static bool runs(const struct row *row, uint32_t features) {
+    return row->table && (row->needs & ~features) == 0;
+}
+
+size_t lp_cpu_latent_pack_most(uint32_t features, int latent, int rope) {
     size_t most = 0;
-    for (size_t i = 0; i + 1 < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].table->pack_bytes) most = larger(most, rows[i].table->pack_bytes(latent, rope));
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (runs(&rows[i], features) && rows[i].table->pack_bytes)
+            most = larger(most, rows[i].table->pack_bytes(latent, rope));
     return most;
 }
 
-size_t lp_cpu_latent_query_most(int n_heads, int latent, int rope) {
+size_t lp_cpu_latent_query_most(uint32_t features, int n_heads, int latent, int rope) {
     size_t most = 0;
-    for (size_t i = 0; i + 1 < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].table->query_bytes)
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (runs(&rows[i], features) && rows[i].table->query_bytes)
             most = larger(most, rows[i].table->query_bytes(n_heads, latent, rope));
     return most;
 }
@@ -55,8 +60,8 @@ size_t lp_cpu_latent_query_most(int n_heads, int latent, int rope) {
 const struct lp_cpu_latent *lp_cpu_latent_find(lp_type type, int latent, uint32_t features,
                                                bool may_vary) {
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-        if (rows[i].type == type && (rows[i].needs & ~features) == 0 &&
-            (may_vary || !rows[i].rounded) && latent % rows[i].multiple == 0)
+        if (rows[i].type == type && runs(&rows[i], features) && (may_vary || !rows[i].rounded) &&
+            latent % rows[i].multiple == 0)
             return rows[i].table;
     return NULL;
 }

@@ -74,8 +74,9 @@ struct lp_cpu_latent {
 const struct lp_cpu_latent *lp_cpu_latent_find(lp_type type, int latent, uint32_t features,
                                                bool may_vary);
 
-// The most that any table's pack_bytes and query_bytes say, to plan scratch with.
-size_t lp_cpu_latent_pack_most(int latent, int rope);
-size_t lp_cpu_latent_query_most(int n_heads, int latent, int rope);
+// The most that any table's pack_bytes and query_bytes say, to plan scratch with. Of the tables that
+// `features` allow: even these two functions are made of the table's instructions.
+size_t lp_cpu_latent_pack_most(uint32_t features, int latent, int rope);
+size_t lp_cpu_latent_query_most(uint32_t features, int n_heads, int latent, int rope);
 
 #endif

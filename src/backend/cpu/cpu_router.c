@@ -28,10 +28,10 @@ static size_t cut_row(struct row_scratch *w, char *base, int64_t n_experts, int6
     return cut.used;
 }
 
-size_t lp_cpu_router_scratch(const struct lp_reserve *need, int n_workers) {
+size_t lp_cpu_router_scratch(const struct lp_reserve *need, const struct lp_cpu_device *dev) {
     struct row_scratch w;
     struct lp_cpu_cut cut = {0};
-    lp_cpu_cut(&cut, n_workers,
+    lp_cpu_cut(&cut, dev->n_workers,
                cut_row(&w, NULL, need->n_experts, need->n_experts)); // groups <= experts
     return cut.used;
 }
