@@ -72,10 +72,9 @@ lp_status lp_trace_open(struct lp_trace **out, const char *path, struct lp_err *
 lp_status lp_trace_close(struct lp_trace *trace, struct lp_err *err) {
     if (!trace) return LP_OK;
     lp_crash_remove(trace);
-    bool complete = trace->fd < 0 || lp_trace_file_close(trace);
+    lp_status status = trace->fd < 0 ? LP_OK : lp_trace_file_close(trace, err);
     free_trace(trace);
-    return complete ? LP_OK
-                    : lp_err_set(err, LP_STATUS_IO, "the trace is incomplete: writing it failed");
+    return status;
 }
 
 bool lp_trace_is_full(const struct lp_trace *trace) {

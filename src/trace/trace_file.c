@@ -21,7 +21,7 @@ bool lp_trace_write_all(int fd, const char *data, size_t n_bytes) {
         ssize_t n = write(fd, data, n_bytes);
         if (n < 0 && errno == EAGAIN) poll(&(struct pollfd){fd, POLLOUT, 0}, 1, 1000);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (n <= 0) return false;
+        if (n <= 0) return false; // errno says why
         data += n;
         n_bytes -= (size_t)n;
     }
@@ -32,7 +32,7 @@ bool lp_trace_write_all(int fd, const char *data, size_t n_bytes) {
 // more, and says so at its end; writers go on.
 static void flush(struct lp_trace *trace, size_t *used, const struct lp_trace_reader *reader) {
     if (!trace->failed && !lp_trace_write_all(trace->fd, trace->buffer, *used))
-        trace->failed = true;
+        trace->failed = errno ? errno : EIO;
     *used = 0;
     for (int i = 0; i < reader->n; i++) {
         const struct lp_trace_cursor *c = &reader->cursors[i];
@@ -132,15 +132,19 @@ lp_status lp_trace_file_open(struct lp_trace *trace, const char *path, struct lp
     return status;
 }
 
-bool lp_trace_file_close(struct lp_trace *trace) {
+lp_status lp_trace_file_close(struct lp_trace *trace, struct lp_err *err) {
     pthread_mutex_lock(&trace->file_mutex);
     trace->stop = true;
     pthread_cond_signal(&trace->wake);
     pthread_mutex_unlock(&trace->file_mutex);
     pthread_join(trace->thread, NULL);
     lp_trace_file_drain(trace);
-    bool complete = close(trace->fd) == 0 && !trace->failed;
+    if (close(trace->fd) != 0 && !trace->failed) trace->failed = errno;
     trace->fd = -1; // it is closed either way
+    lp_status status = LP_OK;
+    if (trace->failed)
+        status = lp_err_set(err, LP_STATUS_IO, "the trace %s is incomplete: writing it failed: %s",
+                            trace->path, strerror(trace->failed));
     release(trace);
-    return complete;
+    return status;
 }

@@ -26,7 +26,8 @@ struct lp_trace {
     pthread_mutex_t file_mutex;
     pthread_cond_t wake; // of the draining thread
     pthread_t thread;
-    bool stop, failed;
+    bool stop;
+    int failed;               // the errno of the first write that failed; 0: none did
     _Atomic uint32_t drainer; // the thread that is writing to the file; 0: none
 };
 
@@ -57,8 +58,8 @@ uint64_t lp_trace_n_overwritten(const struct lp_trace *trace);
 lp_status lp_trace_file_open(struct lp_trace *trace, const char *path, struct lp_err *err);
 // Empties the rings into the file. False: a crash is being written, nothing is done.
 bool lp_trace_file_drain(struct lp_trace *trace);
-// The last drain; stops the thread. False: the file is incomplete.
-bool lp_trace_file_close(struct lp_trace *trace);
+// The last drain; stops the thread. Fails where the file is incomplete.
+lp_status lp_trace_file_close(struct lp_trace *trace, struct lp_err *err);
 // All of it, or false. Async-signal-safe.
 bool lp_trace_write_all(int fd, const char *data, size_t n_bytes);
 

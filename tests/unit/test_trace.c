@@ -69,6 +69,8 @@ static void a_full_disk_is_reported(void **state) {
     assert_int_equal(lp_trace_open(&trace, "/dev/full", &err), LP_OK);
     for (int i = 0; i < 1000; i++) lp_trace_emit_step(trace, &(struct lp_trace_step){.step = i});
     assert_int_equal(lp_trace_close(trace, &err), LP_STATUS_IO);
+    assert_string_equal(
+        err.text, "the trace /dev/full is incomplete: writing it failed: No space left on device");
 }
 
 static void without_memory_nothing_is_opened(void **state) {
