@@ -64,7 +64,7 @@ class limpid_engine_options(Structure):
 class limpid_memory_plan(Structure):
     _fields_ = [("mapped_weights", c_uint64), ("copied_weights", c_uint64), ("kv_cache", c_uint64),
                 ("step_buffers", c_uint64), ("available", c_uint64), ("n_context", c_int64), ("n_kv_tokens", c_int64),
-                ("max_batch_tokens", c_int64), ("n_kv_ranks", c_int32)]
+                ("max_batch_tokens", c_int64), ("n_kv_ranks", c_int32), ("on_device", c_int32)]
 
 
 class limpid_histogram(Structure):

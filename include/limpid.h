@@ -240,6 +240,9 @@ typedef struct limpid_memory_plan { // bytes
     uint64_t available;    // what this process may still take; 0 = unknown
     int64_t n_context, n_kv_tokens, max_batch_tokens; // after defaults
     int32_t n_kv_ranks; // that share n_kv_tokens, each with the cache of its own sequences; else 1
+    // 1: all of these are of a GPU's own memory but for mapped_weights, the routed experts that may stay
+    // in the host's.
+    int32_t on_device;
 } limpid_memory_plan;
 
 // What opening a model with these options and making an engine of it will take (NULL: the defaults):

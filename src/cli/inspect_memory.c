@@ -4,19 +4,6 @@
 #include "kv/kv_types.h"
 #include "model/cost.h"
 
-// Bytes of the routed experts, of which a token uses few: the part that may lie elsewhere.
-static uint64_t expert_bytes(const struct lp_inspect *in) {
-    static const enum lp_slot slots[] = {LP_SLOT_GATE_EXPS, LP_SLOT_UP_EXPS, LP_SLOT_DOWN_EXPS,
-                                         LP_SLOT_GATE_UP_EXPS};
-    uint64_t sum = 0;
-    for (int32_t l = 0; l < in->h.n_layers; l++)
-        for (size_t i = 0; i < sizeof slots / sizeof slots[0]; i++) {
-            const struct lp_gguf_tensor *t = in->binding.blocks[l].tensor[slots[i]];
-            if (t) sum += t->n_bytes;
-        }
-    return sum;
-}
-
 static uint64_t cache_bytes(const struct lp_inspect *in) {
     return (uint64_t)in->n_slots * in->experts.slot_bytes;
 }
@@ -25,9 +12,9 @@ static json_t *device_json(struct lp_inspect_builder *b, uint64_t total) {
     const struct lp_plan *p = &b->in->plan;
     struct lp_device *dev = b->in->dev;
     size_t all = 0;
-    uint64_t experts = expert_bytes(b->in), available = dev->backend->memory
-                                                            ? dev->backend->memory(dev, &all)
-                                                            : lp_memory_available();
+    uint64_t experts = lp_cost_expert_bytes(&b->in->h, &b->in->binding),
+             available =
+                 dev->backend->memory ? dev->backend->memory(dev, &all) : lp_memory_available();
     uint64_t others = p->mapped_bytes + p->memory_bytes + p->float32_bytes - experts;
     if (b->in->is_limited) {
         experts = cache_bytes(b->in);

@@ -13,17 +13,23 @@ void lp_memory_plan_text(char *out, size_t n_bytes, const limpid_memory_plan *pl
         snprintf(ranks, sizeof ranks, " on each of %d ranks", plan->n_kv_ranks);
     snprintf(
         out, n_bytes,
-        "memory: weights %s mapped and %s copied; KV cache %s%s for %lld tokens (a context has "
+        "%smemory: weights %s mapped and %s copied; KV cache %s%s for %lld tokens (a context has "
         "%lld); buffers of a step %s; %s%s",
-        lp_size_text(weights, plan->mapped_weights), lp_size_text(copies, plan->copied_weights),
-        lp_size_text(kv, plan->kv_cache), ranks, (long long)plan->n_kv_tokens,
-        (long long)plan->n_context, lp_size_text(step, plan->step_buffers),
+        plan->on_device ? "GPU " : "", lp_size_text(weights, plan->mapped_weights),
+        lp_size_text(copies, plan->copied_weights), lp_size_text(kv, plan->kv_cache), ranks,
+        (long long)plan->n_kv_tokens, (long long)plan->n_context,
+        lp_size_text(step, plan->step_buffers),
         plan->available ? "available: " : "available memory unknown",
         plan->available ? lp_size_text(available, plan->available) : "");
 }
 
 // What makes the copies of weights smaller, or "".
-static const char *fewer_copies(const limpid_model_options *o, bool is_folder) {
+static const char *fewer_copies(const limpid_memory_plan *plan, const limpid_model_options *o,
+                                bool is_folder) {
+    if (plan->on_device)
+        return plan->mapped_weights
+                   ? ""
+                   : "keep routed experts on the CPU (--experts cpu, or --vram-budget), ";
     bool repack = o->repack && strcmp(o->repack, "on") == 0;
     if (o->memory_budget_bytes) return "lower --memory-budget, ";
     if (o->prefetch && repack)
@@ -46,13 +52,13 @@ void lp_memory_judge(struct lp_memory_judgement *out, const limpid_memory_plan *
     if (needed > plan->available) {
         out->verdict = LP_MEMORY_REFUSED;
         snprintf(out->text, sizeof out->text,
-                 "this takes %s of memory, but only %s are available: %s of weights that are "
+                 "this takes %s of %smemory, but only %s are available: %s of weights that are "
                  "copied, %s of KV cache, %s of buffers of a step; %s%s, or choose a smaller --kv "
                  "type",
-                 lp_size_text(all, needed), available, lp_size_text(weights, plan->copied_weights),
-                 lp_size_text(kv, plan->kv_cache), lp_size_text(step, plan->step_buffers),
-                 fewer_copies(o, is_folder), smaller);
-    } else if (plan->mapped_weights > plan->available - needed) {
+                 lp_size_text(all, needed), plan->on_device ? "the GPU's " : "", available,
+                 lp_size_text(weights, plan->copied_weights), lp_size_text(kv, plan->kv_cache),
+                 lp_size_text(step, plan->step_buffers), fewer_copies(plan, o, is_folder), smaller);
+    } else if (!plan->on_device && plan->mapped_weights > plan->available - needed) {
         out->verdict = LP_MEMORY_PAGES;
         snprintf(out->text, sizeof out->text,
                  "of the mapped weights (%s) %s fit into memory beside what this takes; the others "

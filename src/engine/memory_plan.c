@@ -60,6 +60,21 @@ static void add_packed(limpid_memory_plan *plan, const struct lp_hparams *h,
     plan->copied_weights += packed_bytes;
 }
 
+// Of a device with memory of its own, all but the experts that may stay in the host's lies there; how many of these do
+// is up to what is left. budget: of its memory; 0: none. taken: the weights are there already.
+static void plan_device(limpid_memory_plan *plan, struct lp_device *dev, uint64_t host_experts,
+                        uint64_t budget, bool taken) {
+    size_t total = 0;
+    if (dev->backend->host_memory) return;
+    if (host_experts > plan->mapped_weights) host_experts = plan->mapped_weights;
+    plan->copied_weights += plan->mapped_weights - host_experts;
+    plan->mapped_weights = host_experts;
+    plan->available = dev->backend->memory ? dev->backend->memory(dev, &total) : 0;
+    if (taken && plan->available) plan->available += plan->copied_weights;
+    if (budget && plan->available > budget) plan->available = budget;
+    plan->on_device = 1;
+}
+
 // ---- of a model that is open
 
 // Larger than its memory budget: what stays in memory, and the cache, whose slots take memory as
@@ -85,6 +100,10 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
     if (status) return lp_public(status);
     if (w->expert_cache) plan_experts(out, w->expert_cache);
     if (w->packed) add_packed(out, &w->h, &w->binding, m->dev, s.speculate > 0, w->packed_bytes);
+    const uint64_t left =
+        out->mapped_weights -
+        (w->uploaded_bytes < out->mapped_weights ? w->uploaded_bytes : out->mapped_weights);
+    plan_device(out, m->dev, w->n_host_layers ? left : 0, 0, true);
     return LIMPID_OK;
 }
 
@@ -233,9 +252,12 @@ static lp_status plan_outline(limpid_memory_plan *out, const struct outline *x,
     if (!status && model->prefetch && !model->ranks) status = add_prefetch(out, x, err);
     if (!status && model->memory_budget_bytes && !model->ranks)
         status = add_budget(out, x, model->memory_budget_bytes, err);
-    if (!status && model->ranks) return divide_by_ranks(out, x, model, s.kv_type, err);
-    if (!status) add_repacking(out, x, model, s.speculate > 0);
-    return status;
+    if (!status && model->ranks) status = divide_by_ranks(out, x, model, s.kv_type, err);
+    if (status) return status;
+    if (!model->ranks) add_repacking(out, x, model, s.speculate > 0);
+    plan_device(out, x->dev, x->open.divides ? lp_cost_expert_bytes(&x->h, &x->binding) : 0,
+                x->open.vram_bytes, false);
+    return LP_OK;
 }
 
 limpid_status limpid_plan(limpid_memory_plan *out, const char *path,

@@ -282,6 +282,16 @@ static uint64_t sum_packed(const struct lp_hparams *h, const struct lp_binding *
     return (uint64_t)sum;
 }
 
+uint64_t lp_cost_expert_bytes(const struct lp_hparams *h, const struct lp_binding *binding) {
+    uint64_t sum = 0;
+    for (int32_t l = 0; l < h->n_layers; l++)
+        for (int s = 0; s < LP_N_SLOTS; s++) {
+            const struct lp_gguf_tensor *t = binding->blocks[l].tensor[s];
+            if (t && use_of((enum lp_slot)s) == USE_EXPERTS) sum += t->n_bytes;
+        }
+    return sum;
+}
+
 uint64_t lp_cost_packed_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                               const struct lp_device *dev, bool with_mtp) {
     return sum_packed(h, binding, dev, with_mtp, false);

@@ -45,6 +45,9 @@ uint64_t lp_cost_mapped_bytes(const struct lp_hparams *h, const struct lp_bindin
 uint64_t lp_cost_memory_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                               bool with_mtp);
 
+// Bytes of the routed experts of the layers, of which a token uses few: the part that may lie elsewhere.
+uint64_t lp_cost_expert_bytes(const struct lp_hparams *h, const struct lp_binding *binding);
+
 // Bytes that lp_model_repack takes for its copies, but for their alignment.
 uint64_t lp_cost_repacked_bytes(const struct lp_hparams *h, const struct lp_binding *binding,
                                 const struct lp_device *dev, bool with_mtp);

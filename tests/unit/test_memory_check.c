@@ -33,6 +33,26 @@ static void what_must_be_in_memory_is_held_against_it(void **state) {
     assert_string_equal(judge(plan, 13 * GB, &o, false).text, "");
 }
 
+// Of a GPU the host's memory says nothing, and mapped weights are the experts that stay there.
+static void of_a_gpu_its_own_memory_counts(void **state) {
+    (void)state;
+    limpid_model_options o = limpid_model_default_options();
+    limpid_memory_plan p = plan;
+    char text[512];
+    p.on_device = 1;
+    assert_int_equal(judge(p, 5 * GB, &o, false).verdict, LP_MEMORY_FITS);
+    p.mapped_weights = 0;
+    p.copied_weights = 9 * GB;
+    struct lp_memory_judgement j = judge(p, 10 * GB, &o, false);
+    assert_int_equal(j.verdict, LP_MEMORY_REFUSED);
+    static const char *const words[] = {"13.00 GB of the GPU's memory", "10.00 GB", "--vram-budget",
+                                        "lower --ctx"};
+    for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+        if (!strstr(j.text, words[k])) fail_msg("no '%s' in: %s", words[k], j.text);
+    lp_memory_plan_text(text, sizeof text, &p);
+    if (strncmp(text, "GPU memory: ", 12) != 0) fail_msg("%s", text);
+}
+
 static void a_refusal_names_the_sizes_and_what_to_do(void **state) {
     (void)state;
     limpid_memory_plan p = plan;
@@ -87,6 +107,7 @@ static void the_plan_is_one_line(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_must_be_in_memory_is_held_against_it),
+        cmocka_unit_test(of_a_gpu_its_own_memory_counts),
         cmocka_unit_test(a_refusal_names_the_sizes_and_what_to_do),
         cmocka_unit_test(weights_that_page_from_disk_name_the_remedy),
         cmocka_unit_test(the_plan_is_one_line)};
