@@ -26,6 +26,7 @@ void lp_memory_plan_text(char *out, size_t n_bytes, const limpid_memory_plan *pl
 // What makes the copies of weights smaller, or "".
 static const char *fewer_copies(const limpid_memory_plan *plan, const limpid_model_options *o,
                                 bool is_folder) {
+    if (plan->on_device && o->vram_budget_bytes) return "raise --vram-budget, ";
     if (plan->on_device)
         return plan->mapped_weights
                    ? ""

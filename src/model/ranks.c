@@ -293,7 +293,7 @@ void lp_ranks_take_stream(struct lp_runner *r, int64_t n_rows, bool selected,
         lp_comm_take(m->ranks, from, stream, stream_floats(r, n_rows) * sizeof *stream);
         put_back(r, stream, n_rows);
     }
-    if (selected) pass_rows(r, 0, n_rows, -1, from);
+    if (selected) pass_selection(r, n_rows, -1, from);
     lp_step_lap(clock, LP_STEP_PART_RANKS);
 }
 

@@ -49,6 +49,9 @@ static void of_a_gpu_its_own_memory_counts(void **state) {
                                         "lower --ctx"};
     for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
         if (!strstr(j.text, words[k])) fail_msg("no '%s' in: %s", words[k], j.text);
+    o.vram_budget_bytes = 10 * GB;
+    j = judge(p, 10 * GB, &o, false);
+    if (!strstr(j.text, "raise --vram-budget")) fail_msg("%s", j.text);
     lp_memory_plan_text(text, sizeof text, &p);
     if (strncmp(text, "GPU memory: ", 12) != 0) fail_msg("%s", text);
 }
