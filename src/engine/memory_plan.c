@@ -66,9 +66,10 @@ static void plan_device(limpid_memory_plan *plan, struct lp_device *dev, uint64_
                         uint64_t budget, bool taken) {
     size_t total = 0;
     if (dev->backend->host_memory) return;
-    if (host_experts > plan->mapped_weights) host_experts = plan->mapped_weights;
-    plan->copied_weights += plan->mapped_weights - host_experts;
-    plan->mapped_weights = host_experts;
+    // Experts of a folder are copied.
+    const uint64_t all = plan->mapped_weights + plan->copied_weights;
+    plan->mapped_weights = host_experts < all ? host_experts : all;
+    plan->copied_weights = all - plan->mapped_weights;
     plan->available = dev->backend->memory ? dev->backend->memory(dev, &total) : 0;
     if (taken && plan->available) plan->available += plan->copied_weights;
     if (budget && plan->available > budget) plan->available = budget;
@@ -100,10 +101,9 @@ limpid_status limpid_engine_plan(limpid_memory_plan *out, const limpid_model *m,
     if (status) return lp_public(status);
     if (w->expert_cache) plan_experts(out, w->expert_cache);
     if (w->packed) add_packed(out, &w->h, &w->binding, m->dev, s.speculate > 0, w->packed_bytes);
-    const uint64_t left =
-        out->mapped_weights -
-        (w->uploaded_bytes < out->mapped_weights ? w->uploaded_bytes : out->mapped_weights);
-    plan_device(out, m->dev, w->n_host_layers ? left : 0, 0, true);
+    const uint64_t all = out->mapped_weights + out->copied_weights;
+    const bool some_left = w->n_host_layers > 0 && w->uploaded_bytes < all;
+    plan_device(out, m->dev, some_left ? all - w->uploaded_bytes : 0, 0, true);
     return LIMPID_OK;
 }
 
