@@ -196,6 +196,15 @@ static void publish(limpid_engine *e) {
     e->beat_ns = lp_clock_ns();
 }
 
+// What is seen during the step: a prompt that takes long runs, it does not wait.
+static void publish_queues(limpid_engine *e) {
+    e->n_slots_used = e->sched.n_running; // what it admitted waits no more
+    pthread_mutex_lock(&e->lock);
+    e->stats.n_waiting = e->sched.n_waiting;
+    e->stats.n_running = e->sched.n_running;
+    pthread_mutex_unlock(&e->lock);
+}
+
 void lp_engine_make_step(limpid_engine *e) {
     struct lp_err why;
     struct lp_seq *refused;
@@ -204,7 +213,7 @@ void lp_engine_make_step(limpid_engine *e) {
     bool drafts =
         lp_sched_has_answers(&e->sched) && lp_speculation_wants(&e->speculation, &calibrate);
     int64_t n_rows = lp_sched_plan(e, drafts, &refused, &why);
-    e->n_slots_used = e->sched.n_running; // what it admitted waits no more
+    publish_queues(e);
     if (refused) lp_engine_end_request(e, refused->request, &why);
     if (n_rows > 0) {
         struct lp_route_counts routes = lp_runner_route_counts(e->runner);

@@ -631,15 +631,23 @@ static void who_goes_in_any_kind_of_step_leaves_nothing(void **state) {
         }
 }
 
+struct told {
+    limpid_engine *engine;
+    int n, n_running;
+};
+
+// Under the lock of the statistics.
 static void events_are_told(void *user) {
-    ++*(atomic_int *)user;
+    struct told *told = user;
+    told->n++;
+    told->n_running += told->engine->stats.n_running;
 }
 
 static void a_caller_may_be_told_of_events(void **state) {
     (void)state;
     limpid_error err;
-    atomic_int told = 0;
     limpid_engine *engine = engine_with(NULL);
+    struct told told = {.engine = engine};
     limpid_request_options o = asking(5);
     o.on_event = events_are_told;
     o.user = &told;
@@ -649,7 +657,8 @@ static void a_caller_may_be_told_of_events(void **state) {
     assert_int_equal(event.kind, LIMPID_EVENT_NONE); // poll makes no steps
     int64_t n_active = 1;
     while (n_active > 0) limpid_engine_step(engine, &n_active, &err);
-    assert_int_equal(told, 6); // five tokens, and the end
+    assert_int_equal(told.n, 6);         // five tokens, and the end
+    assert_int_equal(told.n_running, 6); // seen to run, from its first step on
     limpid_request_free(request);
     limpid_engine_free(engine, &err);
 }
